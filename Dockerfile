@@ -55,5 +55,5 @@ USER 0
 # container has neither blocked nor a handler for is lost. Distroless images lack env(1) for that.
 # Python is isolated (-I): no variable and no working directory adds to its modules. It writes no
 # bytecode (-B) and no line late (-u).
-ENTRYPOINT ["env", "--block-signal=TERM", "/opt/nodetopo/bin/python", "-IBu", "-m", "agent"]
+ENTRYPOINT ["env", "--block-signal=TERM", "/opt/nodetopo/bin/python", "-IBu", "-m", "nodetopo"]
 CMD ["run"]

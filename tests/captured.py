@@ -7,8 +7,8 @@ In ``peers`` is what other programs printed on the same machine, to be compared 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.model.codec import decode
-from agent.model.snapshot import Origin, Provenance, Snapshot
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Origin, Provenance, Snapshot
 
 _NODES = Path(__file__).parent / "nodes"
 

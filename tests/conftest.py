@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.probes.capture.archive import unpack
+from nodetopo.tools.capture.archive import unpack
 from tests.fake_nvml import build
 from tests.probes.sysfs.hca_machine import Errors, HcaMachine
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.deviceplugin import settings
-from agent.deviceplugin.settings import Deadlines
-from agent.rdmaplugin import joint
+from nodetopo.components.rdma import joint
+from nodetopo.deviceplugin import settings
+from nodetopo.deviceplugin.settings import Deadlines
 
 PATIENCE_S = 60.0
 """Seconds; no test waits this long unless it fails."""

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from agent.model.gpu import Gpu, Mig
-from agent.model.hca import Hca, HcaPort
-from agent.model.limits import MAX_INT64, MAX_NUMBER, Count, Range
-from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
-from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
-from agent.model.pci import PciAddress, PcieLink
-from agent.model.snapshot import Snapshot
+from nodetopo.model.gpu import Gpu, Mig
+from nodetopo.model.hca import Hca, HcaPort
+from nodetopo.model.limits import MAX_INT64, MAX_NUMBER, Count, Range
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode, Socket
+from nodetopo.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
+from nodetopo.model.pci import PciAddress, PcieLink
+from nodetopo.model.snapshot import Snapshot
 
 Pair = tuple[int, int]
 NONE: Mapping[Pair, int] = MappingProxyType({})

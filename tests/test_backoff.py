@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.backoff import Backoff
+from nodetopo.backoff import Backoff
 
 
 def test_delays_double_up_to_the_cap_until_reset() -> None:

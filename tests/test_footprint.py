@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agent import footprint
-from agent.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo import footprint
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.generous_deadlines import use_generous_deadlines
@@ -72,7 +72,7 @@ DAEMON_PACKAGES = {
 DAEMON_COMMANDS = {
     *("daemon", "files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")
 }
-"""Modules of agent.cli."""
+"""Modules of nodetopo.cli."""
 
 CHILD_MODULES = {
     *("errors", "footprint"),
@@ -105,13 +105,13 @@ for name in ("rich", "better_exceptions", "colorama", "grpc_tools"):
 """
 DAEMON = f"""{WRITE}
 from pathlib import Path
-from agent.probes.host import service_account
+from nodetopo.probes.host import service_account
 service_account.DIRECTORY = Path(sys.argv.pop(1))
-from agent.cli.main import main
+from nodetopo.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 CHILD = f"""{WRITE}
-from agent.probes.nvml import child
+from nodetopo.probes.nvml import child
 child.main()
 """
 
@@ -120,7 +120,7 @@ def environment(**more: str) -> dict[str, str]:
     """Return an environment in which Python finds the packages without running .pth files."""
     return {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "agent"), *site.getsitepackages()]),
         **more,
     }
 
@@ -142,7 +142,7 @@ def of_standard_library(names: set[str]) -> set[str]:
 def libraries(loaded: set[str]) -> set[str]:
     """Return the top-level modules of *loaded* that are neither Python's nor ours."""
     tops = {name.partition(".")[0] for name in loaded}
-    known = sys.stdlib_module_names | {"agent", "__main__", "cython_runtime"}
+    known = sys.stdlib_module_names | {"nodetopo", "__main__", "cython_runtime"}
     return {top for top in tops - known if not top.startswith(("_cython_", "_yaml", "_distutils"))}
 
 
@@ -208,13 +208,17 @@ def test_the_daemon_loads_what_it_needs_and_nothing_else(tmp_path: Path, nvml: F
     loaded = set(json.loads(written.read_text()))
     assert libraries(loaded) == DAEMON_LIBRARIES
     assert standard(loaded) <= of_standard_library(DAEMON_STANDARD)
-    own = {name.split(".")[1] for name in loaded if name.startswith("agent.")}
+    own = {name.split(".")[1] for name in loaded if name.startswith("nodetopo.")}
     assert own <= DAEMON_PACKAGES
-    commands = {name.split(".")[2] for name in loaded if name.startswith("agent.cli.")}
+    commands = {name.split(".")[2] for name in loaded if name.startswith("nodetopo.cli.")}
     assert commands <= DAEMON_COMMANDS
-    assert {"agent.checks.alignment.rules", "urllib3.poolmanager", "grpc._server"} <= loaded
+    assert {
+        "nodetopo.components.audit.alignment.rules",
+        "urllib3.poolmanager",
+        "grpc._server",
+    } <= loaded
     assert not {"asyncio", "grpc.aio", "kubernetes", "pynvml"} & loaded
-    assert not {"agent.probes.nvml.reading", "agent.deviceplugin.fake_kubelet"} & loaded
+    assert not {"nodetopo.probes.nvml.reading", "nodetopo.deviceplugin.fake_kubelet"} & loaded
 
 
 def test_the_nvml_child_loads_what_it_needs_and_nothing_else(
@@ -238,7 +242,7 @@ def test_the_nvml_child_loads_what_it_needs_and_nothing_else(
     loaded = set(json.loads(written.read_text()))
     assert libraries(loaded) == CHILD_LIBRARIES
     assert standard(loaded) <= of_standard_library(CHILD_STANDARD)
-    own = {name.removeprefix("agent.") for name in loaded if name.startswith("agent.")}
+    own = {name.removeprefix("nodetopo.") for name in loaded if name.startswith("nodetopo.")}
     assert own == CHILD_MODULES
 
 
@@ -286,7 +290,7 @@ def test_a_module_that_is_there_is_not_put_off() -> None:
 @pytest.mark.parametrize("name", sorted(footprint.DEFERRED))
 def test_each_module_that_is_put_off_can_still_be_used(name: str) -> None:
     program = (
-        "from agent.footprint import stay_small; stay_small()\n"
+        "from nodetopo.footprint import stay_small; stay_small()\n"
         "import sys, grpc, structlog, http.server, tempfile\n"
         "from google.protobuf import descriptor_pool\n"
         f"import {name}\n"

@@ -24,26 +24,27 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.cli.main import main
-from agent.cli.output import note, table
-from agent.components.gpus.readiness import not_ready
-from agent.daemon import logs
-from agent.daemon.labels_loop import desired_labels
-from agent.errors import UnreadableError
-from agent.formats.harmless import clean, harmless
-from agent.health.status import GpuHealth
-from agent.kernel.component import joined
-from agent.kernel.http.server import _ReadingsCollector
-from agent.labels.label import PART, label_value, marked
-from agent.labels.rules import LabelRules
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.model.kubelet import KubeletSettings
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.model.snapshot import Snapshot
-from agent.nccl.container import container_xml
-from agent.publish.events import EventPublisher, NodeEvent, PodEvent, Waiting, event_name
-from agent.zones.node_resource_topology import attributes, content
+from nodetopo.cli.main import main
+from nodetopo.cli.output import note, table
+from nodetopo.components.gpus.readiness import not_ready
+from nodetopo.components.labels.label import label_value, marked
+from nodetopo.components.labels.loop import desired_labels
+from nodetopo.components.labels.rules import LabelRules
+from nodetopo.components.zones.node_resource_topology import attributes, content
+from nodetopo.errors import UnreadableError
+from nodetopo.formats.harmless import clean, harmless
+from nodetopo.formats.names import PART
+from nodetopo.kernel import logs
+from nodetopo.kernel.component import joined
+from nodetopo.kernel.events import EventPublisher, NodeEvent, PodEvent, Waiting, event_name
+from nodetopo.kernel.http.server import _ReadingsCollector
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.model.gpu_health import GpuHealth
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.container import container_xml
 from tests.kernel.readings import readings
 
 HOSTILE: Mapping[str, str] = {
@@ -215,7 +216,7 @@ def test_an_event_is_one_harmless_line(hostile: str) -> None:
 
 
 def test_an_event_about_a_pod_reaches_no_other_path(hostile: str) -> None:
-    from agent.publish.events import PodEventPublisher  # noqa: PLC0415
+    from nodetopo.kernel.events import PodEventPublisher  # noqa: PLC0415
     from tests.bench.soak import EventsApi  # noqa: PLC0415
 
     asked = []

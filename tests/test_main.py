@@ -14,8 +14,8 @@ from select import select
 
 import pytest
 
-from tests.daemon.test_app import COMMAND, TIMEOUT_S, environment
 from tests.deploy.dockerfile import read
+from tests.kernel.test_app import COMMAND, TIMEOUT_S, environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,10 +41,10 @@ else:
 """
 
 MOMENTS = (
-    "agent.cli.main",  # the first import after the handlers
-    "agent.cli.files",  # of the command run
-    "agent.daemon.reload",
-    "agent.config.nvidia.names",
+    "nodetopo.cli.main",  # the first import after the handlers
+    "nodetopo.cli.files",  # of the command run
+    "nodetopo.kernel.settings.reload",
+    "nodetopo.kernel.settings.nvidia.names",
     "grpc",
     "tempfile.mkdtemp",  # the settings are read, and nothing is served yet
 )
@@ -108,11 +108,11 @@ def test_sigterm_ends_a_daemon_that_only_starts(moment: str, tmp_path: Path) -> 
 def test_the_image_keeps_a_sigterm_that_comes_before_there_is_a_handler(tmp_path: Path) -> None:
     (start,) = read(ROOT / "Dockerfile")[-1].all("ENTRYPOINT")
     *launcher, python, _, _, module = start.words()
-    assert (Path(python).name, module) == ("python", "agent")
+    assert (Path(python).name, module) == ("python", "nodetopo")
     assert outcome_of_sigterm(tmp_path, "start", *launcher) == (0, "")
 
 
 def test_the_program_is_the_module() -> None:
     """Both install the handlers first."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["scripts"]["nodetopo"] == "agent.__main__:main"
+    assert project["scripts"]["nodetopo"] == "nodetopo.__main__:main"

@@ -1,6 +1,6 @@
 """A lasting problem is reported once, a short one not at all."""
 
-from agent.outage import Outage
+from nodetopo.outage import Outage
 
 
 def test_a_problem_is_reported_when_it_begins_or_changes() -> None:

@@ -4,8 +4,8 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from agent.machines.bundled import machine
-from agent.store import SnapshotStore, Versioned
+from nodetopo.kernel.store import SnapshotStore, Versioned
+from nodetopo.machines.bundled import machine
 
 NODE = machine("l40s-pcie-4")
 

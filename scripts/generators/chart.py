@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from agent.config.settings import key, options
+from nodetopo.kernel.settings.declare import key, options
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 README = CHART / "README.md"

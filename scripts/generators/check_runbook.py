@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agent.checks.catalogue import RULES
-from agent.checks.rule import Claim, Rule, Severity, needed
-from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.checks.rule import Claim, Rule, Severity, needed
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "runbook-checks.md"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.checks.catalogue import RULES
-from agent.checks.rule import Area, Claim, Rule, needed
-from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.checks.rule import Area, Claim, Rule, needed
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = _REFERENCE / "checks.md"
@@ -14,8 +14,8 @@ DOCTOR_PAGE = _REFERENCE / "doctor.md"
 _HEAD = """\
 # Checks
 
-Generated from `agent/checks/catalogue.py`; `nodetopo explain CODE` prints the same text.
-[runbook-checks.md](../operate/runbook-checks.md) says what to do when one fails.
+Generated from `agent/nodetopo/components/audit/catalogue.py`; `nodetopo explain CODE` prints the
+same text. [runbook-checks.md](../operate/runbook-checks.md) says what to do when one fails.
 
 `nodetopo health` checks hardware, `nodetopo audit` checks settings and pods. A claim whose
 inputs could not be read is *unknown*, never passed. Findings of severity error fail a check,
@@ -138,7 +138,8 @@ answer, nothing on a timer. It needs `list` on `nodes`, and on those kinds; an i
 may not be listed makes CLU-009 unknown. The agent's own account has none of these rights. Files
 may have 256 MiB as JSON and 16 MiB as YAML.
 
-This page is generated from `agent/cluster/doctor`; `nodetopo explain CODE` prints a section.
+This page is generated from `agent/nodetopo/tools/cluster/doctor`; `nodetopo explain CODE` prints a
+section.
 
 | Code | Claim | Subject | Severity |
 | --- | --- | --- | --- |

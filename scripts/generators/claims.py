@@ -5,11 +5,11 @@ from pathlib import Path
 
 import yaml
 
-from agent.cluster.export.dra import ClaimOptions, export_claims
-from agent.cluster.export.shapes import shape_of
-from agent.machines import bundled
+from nodetopo.machines import bundled
+from nodetopo.tools.cluster.export.dra import ClaimOptions, export_claims
+from nodetopo.tools.cluster.export.shapes import shape_of
 
-_GOLDENS = Path(__file__).parents[2] / "tests" / "cluster" / "export" / "goldens"
+_GOLDENS = Path(__file__).parents[2] / "tests" / "tools" / "cluster" / "export" / "goldens"
 
 CASES = {
     "dgx-1v": ClaimOptions(sizes=(1, 2, 4)),

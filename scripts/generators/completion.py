@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agent.cli.completion import STORED
-from agent.cli.main import parser
-from agent.cli.words import FILES, Level, choices_of, levels, words_of
+from nodetopo.cli.completion import STORED
+from nodetopo.cli.main import parser
+from nodetopo.cli.words import FILES, Level, choices_of, levels, words_of
 
 _BASH = """\
 _nodetopo() {{

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agent.daemon.hca_health import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
-from agent.health.hca import FIRMWARE, LINK_DOWN, HcaRules, Presence
-from agent.health.recovery import ACTIONS, NONE
-from agent.health.rules import HealthRules
-from agent.health.status import HealthClass
-from agent.health.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
+from nodetopo.components.gpus.health.recovery import ACTIONS, NONE
+from nodetopo.components.gpus.health.rules import HealthRules
+from nodetopo.components.rdma.health.hca import FIRMWARE, LINK_DOWN, HcaRules, Presence
+from nodetopo.components.rdma.health.monitor import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
+from nodetopo.model.gpu_health import HealthClass
+from nodetopo.model.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
 
@@ -40,7 +40,7 @@ add it again |
 _HEAD = f"""\
 # Health of GPUs and HCAs
 
-Generated from `agent/health/`.
+Generated from `agent/nodetopo/components/gpus/health/`.
 
 A GPU is offered to the kubelet as Healthy or Unhealthy; all its replicas and MIG devices follow
 it. Pods that run on an Unhealthy GPU go on running: the daemon kills, drains and resets nothing.

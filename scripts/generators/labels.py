@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.labels.catalogue import CATALOGUE
-from agent.labels.label import LabelRow
-from agent.labels.levels import MAX_TIERS, PLATFORMS, Platform
-from agent.labels.topology_ok import REASON_KEY
+from nodetopo.components.labels.catalogue import CATALOGUE
+from nodetopo.components.labels.label import LabelRow
+from nodetopo.components.labels.levels import MAX_TIERS, PLATFORMS, Platform
+from nodetopo.components.labels.topology_ok import REASON_KEY
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = _REFERENCE / "labels.md"
@@ -59,7 +59,7 @@ are for. The prefix can be changed. All values are static: no counters, no times
 changes with a pod, because a scheduler such as Kueue rebuilds its tree whenever a label of a
 node changes.
 
-This page is generated from `agent/labels/levels.py`.
+This page is generated from `agent/nodetopo/components/labels/levels.py`.
 
 """
 
@@ -178,7 +178,7 @@ runs both on the same machines and compares them key by key. Different on purpos
 
 Of ours, `nvidia.com/nvlink.version` and `nvidia.com/nvswitch.present` are no labels of GFD's.
 
-`docs/reference/labels.md` is generated from `agent/labels/catalogue.py`.
+`docs/reference/labels.md` is generated from `agent/nodetopo/components/labels/catalogue.py`.
 
 | Label | Meaning | Source | Different values in a cluster |
 | --- | --- | --- | --- |

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agent.cli.main import COMMANDS, parser
-from agent.cli.words import Level, levels
+from nodetopo.cli.main import COMMANDS, parser
+from nodetopo.cli.words import Level, levels
 
 FOLDER = Path(__file__).parents[2] / "agent" / "man"
 

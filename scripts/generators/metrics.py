@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.checks.catalogue import RULES
-from agent.health.xid import MAX_CODES
-from agent.kernel.http.families import families, series
-from agent.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.kernel.http.families import families, series
+from nodetopo.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
+from nodetopo.model.xid import MAX_CODES
 
 FAMILIES = tuple(family for _, family in families())
 """In the order of the page."""
@@ -44,7 +44,7 @@ The same address serves `/healthz` and `/readyz`:
 [runbook.md](../operate/runbook.md#readiness-and-liveness).
 Alerting rules: [alerts.md](../operate/alerts.md).
 
-`docs/reference/metrics.md` is generated from the `metrics.py` of `agent/components/`.
+`docs/reference/metrics.md` is generated from the `metrics.py` of `agent/nodetopo/components/`.
 
 ## Metrics
 

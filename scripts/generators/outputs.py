@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.checks.catalogue import RULES
-from agent.model.codec import decode
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.model.codec import decode
 from scripts.generators.compose import NODES
 from tests.cli import tables
 from tests.cli.outcome import READERS, printed, slug, topo_m, transcript

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from agent.kubeapi.apply import FIELD_MANAGER
-from agent.labels.catalogue import CATALOGUE
-from agent.labels.gpu_resource import LONGEST_PROFILE
-from agent.labels.label import LabelFamily
-from agent.labels.rules import DEFAULT_PREFIX
+from nodetopo.components.labels.catalogue import CATALOGUE
+from nodetopo.components.labels.gpu_resource import LONGEST_PROFILE
+from nodetopo.components.labels.label import LabelFamily
+from nodetopo.components.labels.rules import DEFAULT_PREFIX
+from nodetopo.kubeapi.apply import FIELD_MANAGER
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _COMPONENT = _DEPLOY / "daemonset" / "components" / "own-node"

@@ -8,18 +8,18 @@ from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.bandwidth import (
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.bandwidth import (
     EQUAL_SHARE,
     LARGEST_COUNTED,
     relay_bandwidth,
     ring_bandwidth,
 )
-from agent.allocation.facts import FULL_WIDTH, NVLINK_MB_S, OLDEST_PCIE, PCIE_GEN4_GB_S, facts
-from agent.allocation.remainder import JOB_WEIGHTS
-from agent.allocation.rules import Policy, terms_for
-from agent.allocation.score import CROSSING_PENALTY, Score
-from agent.allocation.terms import LARGEST_ENUMERATED, LARGEST_MESH
+from nodetopo.allocation.facts import FULL_WIDTH, NVLINK_MB_S, OLDEST_PCIE, PCIE_GEN4_GB_S, facts
+from nodetopo.allocation.remainder import JOB_WEIGHTS
+from nodetopo.allocation.rules import Policy, terms_for
+from nodetopo.allocation.score import CROSSING_PENALTY, Score
+from nodetopo.allocation.terms import LARGEST_ENUMERATED, LARGEST_MESH
 from tests.allocation.peer_vectors import Gpus, Step, Vector, vectors
 from tests.allocation.vector_machines import machine
 from tests.cli.outcome import printed

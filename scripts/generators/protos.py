@@ -9,7 +9,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 _PROTO = _ROOT / "proto"
 _WITHOUT_SERVICES = "probes"
-"""``agent.probes`` opens gRPC in one module only, so it gets messages and no service classes."""
+"""``nodetopo.probes`` opens gRPC in one module only, so it gets messages and no service classes."""
 
 
 def made() -> Mapping[Path, str]:
@@ -23,7 +23,7 @@ def made() -> Mapping[Path, str]:
         for source in sorted(_PROTO.rglob("*.proto")):
             _compile(source, out)
         return {
-            _ROOT / path.relative_to(out): path.read_text("utf-8")
+            _ROOT / "agent" / path.relative_to(out): path.read_text("utf-8")
             for path in out.rglob("*")
             if path.is_file()
         }

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.model.codec import encode
-from agent.model.snapshot import Snapshot
+from nodetopo.model.codec import encode
+from nodetopo.model.snapshot import Snapshot
 from scripts.generators.compose import NODES
 from tests.captured import CAPTURED
 from tests.compose.answers import with_answers
@@ -16,7 +16,7 @@ from tests.compose.sysfs import unpack_whole
 from tests.fake_nvml import build
 from tests.machines.pipeline import scan
 
-_BUNDLED = Path(__file__).parents[2] / "agent" / "machines"
+_BUNDLED = Path(__file__).parents[2] / "agent" / "nodetopo" / "machines"
 
 
 def made() -> Mapping[Path, str]:

@@ -18,7 +18,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import agent
+import nodetopo
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements-runtime.lock"
@@ -68,7 +68,7 @@ def document(lock: Path = LOCK) -> dict[str, Any]:
     """
     found = pins(lock)
     refs = {pin.name: pin.purl for pin in found}
-    root = f"pkg:pypi/{_NAME}@{agent.__version__}"
+    root = f"pkg:pypi/{_NAME}@{nodetopo.__version__}"
     direct = [refs[name] for name in _needed(distribution(_NAME)) if name in refs]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -80,7 +80,7 @@ def document(lock: Path = LOCK) -> dict[str, Any]:
                 "type": "application",
                 "bom-ref": root,
                 "name": _NAME,
-                "version": agent.__version__,
+                "version": nodetopo.__version__,
                 "purl": root,
                 "licenses": [{"expression": "Apache-2.0"}],
             },

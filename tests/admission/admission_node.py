@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.admission.admit import PodAdmission, admit
-from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import (
+from nodetopo.admission.admit import PodAdmission, admit
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubelet_state import (
     CpuState,
     DeviceState,
     HeldDevices,
@@ -14,10 +14,10 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.node import NodeOffer, PlacedDevice
-from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.snapshot import Snapshot
+from nodetopo.model.node import NodeOffer, PlacedDevice
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode, Socket
+from nodetopo.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.snapshot import Snapshot
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admit import admit
-from agent.admission.hints import Hint
-from agent.model.dra import ClaimedDevice
-from agent.model.gpu import Gpu
-from agent.model.kubelet_state import CpuState
-from agent.model.node import NodeStatus, PlacedDevice
-from agent.model.numa import CpuSet
-from agent.model.pod import ContainerKind, Pod
+from nodetopo.admission.admit import admit
+from nodetopo.admission.hints import Hint
+from nodetopo.model.dra import ClaimedDevice
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.kubelet_state import CpuState
+from nodetopo.model.node import NodeStatus, PlacedDevice
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import ContainerKind, Pod
 from tests.admission.admission_node import (
     GIB,
     GPU,

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admit import admit
-from agent.admission.errors import Refusal
-from agent.admission.hints import Hint
-from agent.admission.memory_manager import MemoryManager, MemoryNode
-from agent.admission.requests import request_of_pod
-from agent.model.gpu import Gpu
-from agent.model.node import NodeStatus
-from agent.model.pod import ContainerKind, Pod
+from nodetopo.admission.admit import admit
+from nodetopo.admission.errors import Refusal
+from nodetopo.admission.hints import Hint
+from nodetopo.admission.memory_manager import MemoryManager, MemoryNode
+from nodetopo.admission.requests import request_of_pod
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.pod import ContainerKind, Pod
 from tests.admission.admission_node import (
     GIB,
     GPU,

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from agent.admission.admit import admit
-from agent.admission.suggestions import with_changes
-from agent.model.kubelet_state import CpuState
-from agent.model.kubernetes import quantity
-from agent.model.node import NodeStatus
-from agent.model.numa import CpuSet
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.snapshot import Snapshot
+from nodetopo.admission.admit import admit
+from nodetopo.admission.suggestions import with_changes
+from nodetopo.model.kubelet_state import CpuState
+from nodetopo.model.kubernetes import quantity
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.admission.admission_node import GIB, GPU, container, node, pod, with_gpus_held
 from tests.budget import cases
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.cpu_assignment import (
+from nodetopo.admission.cpu_assignment import (
     CpuLayout,
     CpuPlace,
     NotEnoughCpusError,
@@ -12,9 +12,9 @@ from agent.admission.cpu_assignment import (
     take_packed,
     take_spread,
 )
-from agent.admission.cpu_manager import CpuManager, CpuOptions, take
-from agent.model.kubernetes import Release
-from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
+from nodetopo.admission.cpu_manager import CpuManager, CpuOptions, take
+from nodetopo.model.kubernetes import Release
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode, Socket
 
 
 def _layout(

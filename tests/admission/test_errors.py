@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admit import admit
-from agent.model.gpu import Gpu
-from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import CpuState, MemoryState
-from agent.model.node import NodeOffer, NodeStatus
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.pod import AssignedDevices, AssignedMemory, Container
-from agent.model.snapshot import Snapshot
+from nodetopo.admission.admit import admit
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubelet_state import CpuState, MemoryState
+from nodetopo.model.node import NodeOffer, NodeStatus
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container
+from nodetopo.model.snapshot import Snapshot
 from tests.admission.admission_node import GIB, GPU, ask, container, kubelet, node, pod
 
 _WORK = container(gpus=1, cpus=2, gib=2)

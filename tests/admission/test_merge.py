@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from agent.admission.hints import Hint, Hints, mask_of, masks, nodes_of
-from agent.admission.merge import TopologyManager
-from agent.model.numa import CpuSet, NumaNode
+from nodetopo.admission.hints import Hint, Hints, mask_of, masks, nodes_of
+from nodetopo.admission.merge import TopologyManager
+from nodetopo.model.numa import CpuSet, NumaNode
 
 _ANY = Hint(None, preferred=True)
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.admission.admit import admit
-from agent.admission.sizes import admitted_sizes
-from agent.machines.bundled import machine
-from agent.model.pod import Container, Pod
-from agent.model.snapshot import Snapshot
-from tests.publish.page.states import GPU, pod, with_kubelet
+from nodetopo.admission.admit import admit
+from nodetopo.admission.sizes import admitted_sizes
+from nodetopo.machines.bundled import machine
+from nodetopo.model.pod import Container, Pod
+from nodetopo.model.snapshot import Snapshot
+from tests.components.page.states import GPU, pod, with_kubelet
 
 
 def held(*counts: int, name: str = "dgx-h100") -> Snapshot:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.admission import suggestions
-from agent.admission.admit import PodAdmission, admit, to_plain
-from agent.admission.scope import PodOutcome, admit_pod
-from agent.admission.suggestions import Variant, variants, with_changes
-from agent.model.kubelet_state import MemoryState
-from agent.model.node import NodeStatus, PlacedDevice
-from agent.model.pod import Container
-from agent.model.snapshot import Snapshot
+from nodetopo.admission import suggestions
+from nodetopo.admission.admit import PodAdmission, admit, to_plain
+from nodetopo.admission.scope import PodOutcome, admit_pod
+from nodetopo.admission.suggestions import Variant, variants, with_changes
+from nodetopo.model.kubelet_state import MemoryState
+from nodetopo.model.node import NodeStatus, PlacedDevice
+from nodetopo.model.pod import Container
+from nodetopo.model.snapshot import Snapshot
 from tests.admission.admission_node import (
     GIB,
     GPU,

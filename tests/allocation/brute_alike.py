@@ -10,7 +10,7 @@ from functools import cache
 from itertools import combinations, product
 from math import prod
 
-from agent.model.snapshot import Snapshot
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_facts import Machine
 
 Counts = tuple[int, ...]

@@ -1,6 +1,6 @@
 """Who is linked how and sits where, read from a snapshot by the definitions; all by position.
 
-Shares no code with agent.allocation: the tables of figures stand here a second time.
+Shares no code with nodetopo.allocation: the tables of figures stand here a second time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,15 +9,15 @@ from itertools import combinations
 from math import floor
 from types import MappingProxyType
 
-from agent.allocation.measured import Measured
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
-from agent.topology.affinity import nearest_hcas, socket_of_node
-from agent.topology.domains import has_switch
-from agent.topology.links import usable_nvlinks_between
-from agent.topology.matrix import pci_closeness
+from nodetopo.allocation.measured import Measured
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.affinity import nearest_hcas, socket_of_node
+from nodetopo.topology.domains import has_switch
+from nodetopo.topology.links import usable_nvlinks_between
+from nodetopo.topology.matrix import pci_closeness
 
 GEN4: Mapping[int, int] = MappingProxyType({0: 24, 10: 24, 20: 22, 30: 20, 40: 18, 50: 14})
 PER_LINK: Mapping[int, int] = MappingProxyType({1: 20, 2: 25, 3: 25, 4: 25, 5: 50})

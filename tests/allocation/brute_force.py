@@ -1,6 +1,6 @@
 """The best set by definition: every set is looked at, term by term.
 
-Shares no code with agent.allocation but the order of the terms, which is what a policy is.
+Shares no code with nodetopo.allocation but the order of the terms, which is what a policy is.
 Figures of every subset are kept, so that thousands of requests to one machine cost little.
 """
 
@@ -11,8 +11,8 @@ from heapq import nsmallest
 from itertools import combinations
 from typing import TypeVar
 
-from agent.allocation.rules import DEFAULT, Model, Rules, terms_for
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.rules import DEFAULT, Model, Rules, terms_for
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_facts import Machine, tenths
 from tests.allocation.brute_packing import Packing, bits
 from tests.allocation.brute_rings import Pair, Trees, closing, members, most_rings

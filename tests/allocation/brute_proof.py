@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
-from agent.allocation.allocator import ALTERNATIVES, Allocator
-from agent.allocation.facts import facts
-from agent.allocation.remainder import later_masks
-from agent.allocation.rules import DEFAULT, Rules
-from agent.allocation.terms import Terms
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import ALTERNATIVES, Allocator
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.remainder import later_masks
+from nodetopo.allocation.rules import DEFAULT, Rules
+from nodetopo.allocation.terms import Terms
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 
 REQUIRED_SHARE = 0.3

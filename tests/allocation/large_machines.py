@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
-from agent.model.nvlink import Closeness, NvLink, PeerKind
-from agent.model.snapshot import Snapshot
+from nodetopo.model.nvlink import Closeness, NvLink, PeerKind
+from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
 
 Pair = tuple[int, int]

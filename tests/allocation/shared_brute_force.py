@@ -1,6 +1,7 @@
 """The best devices of shared GPUs by definition: every set of devices, judged one by one.
 
-Independent of agent.allocation.shared.allocator; the orders of the terms stand here a second time.
+Independent of nodetopo.allocation.shared.allocator; the orders of the terms stand here a second
+time.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from agent.allocation.rules import Policy, Rules
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 
 HCAS = "hca_far rail_loss hca_distance"

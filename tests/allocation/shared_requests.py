@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from agent.allocation.rules import Policy, Rules
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 
 H100 = machine("dgx-h100")
 BEST = Rules()

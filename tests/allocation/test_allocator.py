@@ -3,13 +3,13 @@ from itertools import combinations
 
 import pytest
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.requests import resolve, usable
-from agent.allocation.rules import Policy, Rules
-from agent.errors import InputError
-from agent.machines.bundled import machine
-from agent.model.gpu import Gpu
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.requests import resolve, usable
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
 
 H100 = machine("dgx-h100")

@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[2]
 WATCHED = """
 import json, sys
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.machines.bundled import machine
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.machines.bundled import machine
 
 seen, is_watching = [], False
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 from tests.budget import cases
 from tests.strategies import machines, node
 

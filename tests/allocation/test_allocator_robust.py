@@ -7,10 +7,10 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.allocation.rules import Model, Policy, Rules
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.allocation.rules import Model, Policy, Rules
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.large_machines import TEN
 from tests.budget import cases
 from tests.strategies import damaged, machines, requests

@@ -3,15 +3,15 @@ from itertools import combinations
 
 import pytest
 
-from agent.allocation.bandwidth import bandwidth as model
-from agent.allocation.bandwidth import levels, with_measured_pairs
-from agent.allocation.facts import facts
-from agent.allocation.measured import Measured
-from agent.allocation.rules import Model, Rules
-from agent.machines.bundled import machine
-from agent.model.gpu import Gpu
-from agent.model.nvlink import Closeness, ReportedPair
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.bandwidth import bandwidth as model
+from nodetopo.allocation.bandwidth import levels, with_measured_pairs
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.rules import Model, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import Closeness, ReportedPair
+from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
 
 

@@ -3,7 +3,7 @@ from itertools import combinations, pairwise, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.allocation.bandwidth import closes, disjoint_rings, widest_ring
+from nodetopo.allocation.bandwidth import closes, disjoint_rings, widest_ring
 
 
 @given(

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.best_effort import BestEffort, PeerPanics, divisions, pair_scores, plan
-from agent.errors import InputError
-from agent.machines.bundled import machine
-from agent.model.nvlink import ReportedPair
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.best_effort import BestEffort, PeerPanics, divisions, pair_scores, plan
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import ReportedPair
+from nodetopo.model.snapshot import Snapshot
 from tests.bench.machines import bench_machine, half_down
 from tests.strategies import node
 

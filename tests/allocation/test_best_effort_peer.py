@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from agent.allocation.best_effort import BestEffort, PeerPanics
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.best_effort import BestEffort, PeerPanics
+from nodetopo.model.snapshot import Snapshot
 from tests.bench.machines import bench_machine, half_down
 from tests.bench.peer import Answer, Peer, Request
 from tests.budget import cases

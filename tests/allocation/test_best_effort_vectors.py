@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.allocation.best_effort import BestEffort
-from agent.errors import InputError
+from nodetopo.allocation.best_effort import BestEffort
+from nodetopo.errors import InputError
 from scripts.generators.placement import allocator, bandwidth
 from tests.allocation.peer_vectors import VECTORS, Gpus, Step, Vector, counted, deviations, vectors
 from tests.allocation.vector_machines import machine

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.score import Score
-from agent.machines.bundled import machine
-from agent.model.nvlink import ReportedPair
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.score import Score
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import ReportedPair
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 from tests.budget import cases
 from tests.strategies import machines, node, requests

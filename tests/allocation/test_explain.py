@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.account import account
-from agent.allocation.allocator import Allocator
-from agent.allocation.bandwidth import with_measured_pairs
-from agent.allocation.explain import TERM, Explanation, compared
-from agent.allocation.facts import facts
-from agent.allocation.measured import Measured
-from agent.allocation.rules import TERMS, Model, Policy, Rules, terms_for
-from agent.allocation.shared.terms import SharedScore
-from agent.allocation.terms import Terms
-from agent.machines.bundled import machine
-from agent.model.gpu import Mig
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.account import account
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.bandwidth import with_measured_pairs
+from nodetopo.allocation.explain import TERM, Explanation, compared
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.rules import TERMS, Model, Policy, Rules, terms_for
+from nodetopo.allocation.shared.terms import SharedScore
+from nodetopo.allocation.terms import Terms
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Mig
+from nodetopo.model.snapshot import Snapshot
 
 DGX = machine("dgx-1v")
 EVERYONE = 0b11111111

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.allocation.facts import facts
-from agent.model.gpu import C2c
-from agent.model.hca import HcaPort
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.facts import facts
+from nodetopo.model.gpu import C2c
+from nodetopo.model.hca import HcaPort
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
 
 PIX_OF_BOTH = {0: Closeness.PIX, 1: Closeness.PIX}

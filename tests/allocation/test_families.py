@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from agent.allocation import families as of
-from agent.allocation.masks import positions
+from nodetopo.allocation import families as of
+from nodetopo.allocation.masks import positions
 from tests.allocation.brute_rings import closing
 
 SEEDS = range(8)

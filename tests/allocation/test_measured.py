@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from agent.allocation.measured import (
+from nodetopo.allocation.measured import (
     HIGHEST_GB_S,
     MOST_ENTRIES,
     Measured,
     bandwidth_table,
     coverage,
 )
-from agent.errors import DecodeError
-from agent.machines.bundled import machine
+from nodetopo.errors import DecodeError
+from nodetopo.machines.bundled import machine
 
 DGX = machine("dgx-1v")
 

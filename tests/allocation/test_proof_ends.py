@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.allocation.rules import DEFAULT, Policy, Rules
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.allocation.rules import DEFAULT, Policy, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_proof import Proof, random_requests, with_ends
 from tests.allocation.large_machines import REGULAR, Kind
 from tests.allocation.test_proof_large import universe

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from agent.allocation.rules import Policy, Rules
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_proof import Proof, random_requests
 from tests.allocation.large_machines import REGULAR, Kind
 from tests.budget import cases

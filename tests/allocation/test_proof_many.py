@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.facts import facts
-from agent.allocation.terms import Terms
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.terms import Terms
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_alike import Alike
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.large_machines import REGULAR, Kind

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from agent.allocation.rules import Policy, Rules
+from nodetopo.allocation.rules import Policy, Rules
 from tests.allocation.brute_proof import Proof, random_requests
 from tests.allocation.large_machines import SIXTEEN, TEN, Kind, nvswitch, pcie
 from tests.bench.irregular import MACHINES

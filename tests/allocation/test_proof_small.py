@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from agent.allocation.rules import DEFAULT, Model, Policy, Rules
-from agent.machines.bundled import machine, names
-from agent.model.codec import decode
-from agent.model.snapshot import Snapshot
-from agent.topology.domains import Interconnect, interconnect
+from nodetopo.allocation.rules import DEFAULT, Model, Policy, Rules
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.domains import Interconnect, interconnect
 from tests.allocation.brute_proof import Proof, every_request
 from tests.budget import cases
 from tests.conftest import NODES

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from agent.allocation.rules import Model, Rules
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness
+from nodetopo.allocation.rules import Model, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness
 from tests.allocation.brute_facts import Machine
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.brute_packing import Packing

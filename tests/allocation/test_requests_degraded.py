@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.allocation.requests import sound_first
+from nodetopo.allocation.requests import sound_first
 
 IDS = [f"GPU-{number}" for number in range(8)]
 

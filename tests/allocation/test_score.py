@@ -1,11 +1,11 @@
 from itertools import combinations
 
-from agent.allocation import score as terms
-from agent.allocation.allocator import Allocator
-from agent.allocation.facts import facts
-from agent.allocation.terms import Terms
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness
+from nodetopo.allocation import score as terms
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.terms import Terms
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness
 from tests.strategies import node
 
 

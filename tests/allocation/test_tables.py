@@ -4,16 +4,16 @@ from random import Random
 
 import pytest
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.facts import facts
-from agent.allocation.masks import positions
-from agent.allocation.measured import Measured
-from agent.allocation.remainder import Later
-from agent.allocation.rules import DEFAULT, Policy, Rules
-from agent.allocation.score import numa_nodes, set_value, sockets
-from agent.allocation.terms import Figure, Terms
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.masks import positions
+from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.remainder import Later
+from nodetopo.allocation.rules import DEFAULT, Policy, Rules
+from nodetopo.allocation.score import numa_nodes, set_value, sockets
+from nodetopo.allocation.terms import Figure, Terms
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_packing import Packing
 from tests.allocation.large_machines import TEN, Kind
 from tests.bench.irregular import MACHINES

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.allocator import Allocation, Allocator
-from agent.allocation.rules import Policy, Rules
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocation, Allocator
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 from tests.budget import cases
 from tests.strategies import machines, node, requests

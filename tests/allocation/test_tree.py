@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.engines import LARGEST_KEPT, TableEngine, TreeEngine
-from agent.allocation.facts import facts
-from agent.allocation.rules import Policy, Rules
-from agent.allocation.terms import Terms
-from agent.allocation.tree import bundled as in_bundles
-from agent.allocation.tree import nearest_tree, tree
-from agent.machines import bundled
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.engines import LARGEST_KEPT, TableEngine, TreeEngine
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.allocation.terms import Terms
+from nodetopo.allocation.tree import bundled as in_bundles
+from nodetopo.allocation.tree import nearest_tree, tree
+from nodetopo.machines import bundled
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.budget import cases
 from tests.strategies import machines, node
 

@@ -9,9 +9,9 @@ from functools import cache
 from itertools import combinations
 from types import MappingProxyType
 
-from agent.machines import bundled
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.machines import bundled
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.compose.dgx_1v import LINKS
 from tests.strategies import Pair, node
 

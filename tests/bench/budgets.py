@@ -21,15 +21,15 @@ from statistics import median, quantiles
 import psutil
 import structlog
 
-from agent.allocation.rules import Model, Policy
-from agent.model.kubernetes import GPU_RESOURCE
+from nodetopo.allocation.rules import Model, Policy
+from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.bench import cli_cost, irregular, trace_gates
 from tests.bench.latency import in_process, through_grpc
 from tests.bench.latency_rows import requests, switched, whole
 from tests.bench.machines import bench_machine
 from tests.bench.peer import Peer, Request
-from tests.daemon.label_simulation import SimulatedAgent
-from tests.daemon.label_simulation import node as node_output
+from tests.components.labels.label_simulation import SimulatedAgent
+from tests.components.labels.label_simulation import node as node_output
 from tests.kubeapi.fake_api_server import FakeApi
 from tests.lab.nvidia.cases import Case
 from tests.lab.nvidia.desk import Desk, Kubelet

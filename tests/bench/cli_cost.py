@@ -47,7 +47,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 
 _COUNT = (
-    "import sys; from agent.cli.main import main; main(sys.argv[1:]); "
+    "import sys; from nodetopo.cli.main import main; main(sys.argv[1:]); "
     "sys.stderr.write(f'\\nmodules {len(sys.modules)}')"
 )
 
@@ -65,7 +65,7 @@ def costs(command: tuple[str, ...], checkouts: tuple[Path, ...], runs: int) -> l
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pod.yaml").write_text(MANIFEST, encoding="utf-8")
         environments = [
-            {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout)}
+            {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout / "agent")}
             | {"PYTHONPYCACHEPREFIX": f"{folder}/compiled{number}"}
             for number, checkout in enumerate(checkouts)
         ]
@@ -77,7 +77,7 @@ def costs(command: tuple[str, ...], checkouts: tuple[Path, ...], runs: int) -> l
         for _ in range(runs):
             for cost, environment in zip(found, environments, strict=True):
                 before = os.times()
-                _run(("-m", "agent", *command), folder, environment)
+                _run(("-m", "nodetopo", *command), folder, environment)
                 after = os.times()
                 user = after.children_user - before.children_user
                 cost.seconds.append(user + after.children_system - before.children_system)

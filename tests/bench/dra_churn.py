@@ -22,19 +22,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.score import Score
-from agent.cluster.export.dra import claim_spec
-from agent.dra.devices import Conditions
-from agent.dra.form import Form
-from agent.dra.pool import Pool
-from agent.dra.slices import changes
-from agent.machines.bundled import machine
-from agent.model.dra import NUMA_NODE
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.score import Score
+from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.form import Form
+from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.slices import changes
+from nodetopo.machines.bundled import machine
+from nodetopo.model.dra import NUMA_NODE
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.cluster.export.dra import claim_spec
 from tests.bench.dra_ways import classes
-from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.lab.dra_allocator import DraAllocator
+from tests.tools.cluster.export.dra_machines import slices as nvidia_slices
 
 MACHINES: Mapping[str, str] = {
     "HGX H100": "dgx-h100",

@@ -21,12 +21,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from agent.dra.devices import Conditions
-from agent.dra.form import Form
-from agent.dra.pool import Pool
-from agent.dra.slices import changes
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.form import Form
+from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.slices import changes
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 from tests.bench import dra_churn
 from tests.bench.dra_scheduler import SchedulerBench
 from tests.bench.dra_ways import NODE, SETS, SINGLES, WAYS, Way, claimed, classes, json_bytes, ways

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from agent.cluster.export.dra import claim_spec
-from agent.dra.pool import Pool
-from agent.model.dra import DRIVER, NVIDIA_DRIVER
-from agent.model.snapshot import Snapshot
-from tests.cluster.export.drivers import NVIDIA_CLASS, nvidia_gpus, our_classes, ours
+from nodetopo.components.dra.pool import Pool
+from nodetopo.model.dra import DRIVER, NVIDIA_DRIVER
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.cluster.export.dra import claim_spec
+from tests.tools.cluster.export.drivers import NVIDIA_CLASS, nvidia_gpus, our_classes, ours
 
 Json = Mapping[str, Any]
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from agent.allocation.engines import engine_for
-from agent.allocation.facts import Facts, facts
-from agent.allocation.masks import positions
-from agent.allocation.terms import Terms
-from agent.model.nvlink import Closeness
-from agent.simulate.contest import Rival
-from agent.simulate.jobs import Step
-from agent.simulate.replay import Placer
-from agent.simulate.rivals import RIVALS
+from nodetopo.allocation.engines import engine_for
+from nodetopo.allocation.facts import Facts, facts
+from nodetopo.allocation.masks import positions
+from nodetopo.allocation.terms import Terms
+from nodetopo.model.nvlink import Closeness
+from nodetopo.tools.simulate.contest import Rival
+from nodetopo.tools.simulate.jobs import Step
+from nodetopo.tools.simulate.replay import Placer
+from nodetopo.tools.simulate.rivals import RIVALS
 from tests.bench.machines import TWO_SOCKETS
 from tests.bench.trace_gates import JOBS, SEEDS, steps
 from tests.strategies import node

@@ -9,15 +9,15 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from agent.config.settings import Settings
-from agent.daemon.labels_loop import LOOK_S, LabelsLoop
-from agent.errors import ApiUnavailable
-from agent.kubeapi.client import Expired, Stream
-from agent.kubeapi.watch import NodeWatch
-from agent.model.snapshot import Snapshot
-from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import DesiredLabels
-from agent.store import SnapshotStore
+from nodetopo.components.labels.loop import LOOK_S, LabelsLoop
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.output import DesiredLabels
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kubeapi.client import Expired, Stream
+from nodetopo.kubeapi.watch import NodeWatch
+from nodetopo.model.snapshot import Snapshot
 from tests.bench.fleet_connection import IDLE_S, Connection
 
 LEAST_S = 0.001

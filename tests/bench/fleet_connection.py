@@ -8,8 +8,8 @@ from typing import Any
 
 from urllib3 import PoolManager
 
-from agent.kubeapi.access import Access
-from agent.kubeapi.client import Answer, Api, Stream
+from nodetopo.kubeapi.access import Access
+from nodetopo.kubeapi.client import Answer, Api, Stream
 
 IDLE_S = 90.0
 """The API server closes a connection that is unused so long, so that the next request pays for a

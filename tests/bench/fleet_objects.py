@@ -13,26 +13,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.dra.devices import Conditions
-from agent.dra.form import Form
-from agent.dra.pool import Pool
-from agent.dra.slices import changes
-from agent.kubeapi.apply import FIELD_MANAGER
-from agent.machines.bundled import machine
-from agent.model.dra import SLICES
-from agent.model.node import NodeOffer, PlacedDevice, PodHolding
-from agent.model.numa import CpuSet
-from agent.publish.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher, Waiting
-from agent.publish.zones import NodeZonesPublisher
-from agent.zones.node_resource_topology import attributes, content
-from agent.zones.zones import zones
+from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.form import Form
+from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.slices import changes
+from nodetopo.components.zones.node_resource_topology import attributes, content
+from nodetopo.components.zones.publish import NodeZonesPublisher
+from nodetopo.components.zones.zones import zones
+from nodetopo.kernel.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher, Waiting
+from nodetopo.kubeapi.apply import FIELD_MANAGER
+from nodetopo.machines.bundled import machine
+from nodetopo.model.dra import SLICES
+from nodetopo.model.node import NodeOffer, PlacedDevice, PodHolding
+from nodetopo.model.numa import CpuSet
 from tests.bench.dra_ways import NODE, claimed, json_bytes
 from tests.bench.fleet_connection import Connection
 from tests.bench.fleet_phases import IDLE_S
 from tests.bench.fleet_server import Cost, Server
 from tests.bench.fleet_simulation import Fleet, by_verb
-from tests.cluster.export.drivers import nvidia_gpus, ours
 from tests.lab.schedulers import crds
+from tests.tools.cluster.export.drivers import nvidia_gpus, ours
 
 HEAD = (
     "| what happens, once on each node | requests | KB stored | API server, ms of CPU "

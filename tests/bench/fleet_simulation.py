@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heapreplace
 from random import Random
 
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.machines.bundled import machine
 from tests.bench import fleet_node
 from tests.bench.fleet_agent import FleetAgent
 from tests.bench.fleet_connection import Asked, Connection

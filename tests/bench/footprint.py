@@ -18,7 +18,7 @@ from statistics import median
 
 import psutil
 
-from agent.probes.capture.archive import unpack
+from nodetopo.tools.capture.archive import unpack
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 
@@ -61,7 +61,7 @@ def measure(checkouts: tuple[Path, ...], runs: int, settled_s: float) -> list[Fo
             for number, checkout in enumerate(checkouts):
                 environment = {
                     "PATH": os.environ["PATH"],
-                    "PYTHONPATH": str(checkout),
+                    "PYTHONPATH": str(checkout / "agent"),
                     "PYTHONPYCACHEPREFIX": str(scratch / f"compiled{number}"),
                     "NODETOPO_FAKE_NVML": str(fake.directory),
                 }
@@ -78,7 +78,7 @@ def _run(
 ) -> tuple[float, float, float]:
     host = scratch / "host"
     command = [
-        *(sys.executable, "-m", "agent", "run", "--or-simulate", "--log-format", "json"),
+        *(sys.executable, "-m", "nodetopo", "run", "--or-simulate", "--log-format", "json"),
         *("--node-name", "node", "--nvml-library", str(nvml)),
         *("--sysfs-root", str(host / "sys"), "--procfs-root", str(host / "proc")),
         *("--host-root", str(host), "--device-plugin-dir", str(scratch / "no-kubelet")),

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from agent.probes.host import service_account
+from nodetopo.probes.host import service_account
 from tests.lab.api import Api
 from tests.lab.cluster import Cluster
 from tests.lab.go_program import user_cache
@@ -87,7 +87,7 @@ def measure(checkouts: Sequence[Path]) -> Iterator[tuple[str, Path, Cost]]:
         for project in ("node-resource-topology", "nfd"):
             crds.install(cluster.api, project)
         node = cluster.add_node("h100", SHAPE)
-        command = (str(runtime_python()), "-m", "agent")
+        command = (str(runtime_python()), "-m", "nodetopo")
         with tempfile.TemporaryDirectory(prefix="nt-") as folder:
             account = Account(cluster.api, cluster.api.token, Path(folder))
             for checkout in checkouts:  # compiles the modules
@@ -160,7 +160,7 @@ def running(
     }
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(checkout),
+        "PYTHONPATH": str(checkout / "agent"),
         "PYTHONPYCACHEPREFIX": str(folder / sha256(str(checkout).encode()).hexdigest()),
         "NODETOPO_FAKE_NVML": str(node.agent.nvml_directory),
         "NO_PROXY": "127.0.0.1",

@@ -4,7 +4,7 @@ Two tables in Markdown, CPU time. The first is for every machine and policy: an 
 free sets and sizes, a fifth of them with required GPUs, once some were answered, and the first
 answer of an allocator, the slowest over all sizes with all GPUs free, its construction included.
 The second is for each size, with all GPUs free, and with 12 beside NVIDIA's best-effort policy as
-this project imitates it (:mod:`agent.allocation.best_effort`), which takes no more.
+this project imitates it (:mod:`nodetopo.allocation.best_effort`), which takes no more.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from random import Random
 from statistics import median, quantiles
 from types import MappingProxyType
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.allocation.best_effort import LARGEST, BestEffort
-from agent.allocation.rules import Policy, Rules
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness, NvLink
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.allocation.best_effort import LARGEST, BestEffort
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness, NvLink
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation import large_machines
 from tests.bench.latency_rows import Asked, requests
 from tests.bench.machines import half_down

@@ -19,15 +19,15 @@ from statistics import median, quantiles
 
 import structlog
 
-from agent.allocation.allocator import preferred
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.settings import PluginSettings
-from agent.machines.bundled import machine
-from agent.model.kubernetes import GPU_RESOURCE
+from nodetopo.allocation.allocator import preferred
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.settings import PluginSettings
+from nodetopo.machines.bundled import machine
+from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.bench.latency_rows import Asked, Row, requests, rows, whole
 from tests.bench.peer import Peer, Request
 from tests.bench.placement import duration, ratio

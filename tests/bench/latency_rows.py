@@ -6,11 +6,11 @@ from functools import partial
 from itertools import combinations
 from random import Random
 
-from agent.allocation.allocator import Allocator, Chooser
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import Allocator, Chooser
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.bench.machines import bench_machine, half_down
 from tests.strategies import node
 

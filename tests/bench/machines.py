@@ -11,9 +11,9 @@ from functools import cache, partial
 from itertools import combinations
 from types import MappingProxyType
 
-from agent.machines.bundled import machine
-from agent.model.nvlink import Closeness, NvLink
-from agent.model.snapshot import Snapshot
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvlink import Closeness, NvLink
+from nodetopo.model.snapshot import Snapshot
 from tests.compose.dgx_1v import LINKS
 from tests.strategies import Pair, node
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.probes.nvml.supervisor import NvmlSupervisor
-from agent.probes.process_table import resident_bytes
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.probes.process_table import resident_bytes
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
-from agent.topology.domains import has_switch
-from agent.topology.links import direct_links, nvlinks_between
-from agent.topology.matrix import pci_closeness
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.domains import has_switch
+from nodetopo.topology.links import direct_links, nvlinks_between
+from nodetopo.topology.matrix import pci_closeness
 from tests.bench.peer_build import program
 
 LEVEL: Mapping[Closeness, int] = MappingProxyType(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median, quantiles
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.model.snapshot import Snapshot
-from agent.simulate.rivals import RIVALS
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.simulate.rivals import RIVALS
 from tests.bench.peer import Peer, Request
 from tests.bench.placement_states import MOST_FREE, of_size
 

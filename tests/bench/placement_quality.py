@@ -6,12 +6,12 @@ from itertools import starmap
 from random import Random
 from types import MappingProxyType
 
-from agent.allocation.allocator import Allocator
-from agent.allocation.facts import facts
-from agent.allocation.score import Score
-from agent.allocation.terms import Terms
-from agent.model.snapshot import Snapshot
-from agent.simulate.rivals import RIVALS, kubelet_order
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.score import Score
+from nodetopo.allocation.terms import Terms
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.simulate.rivals import RIVALS, kubelet_order
 from tests.bench.peer import Answer, Peer, Request
 from tests.bench.placement_states import State, mask_of
 

@@ -8,8 +8,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.simulate.contest import EXPECTING
-from agent.simulate.outcome import half_width
+from nodetopo.tools.simulate.contest import EXPECTING
+from nodetopo.tools.simulate.outcome import half_width
 from tests.bench.trace_gates import JOBS, OURS, SEEDS, Cell, Result, run
 
 NAMES = (OURS, *EXPECTING)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.probes.capture.archive import unpack
-from agent.probes.node import NodeReader, ScanCost
-from agent.probes.sysfs.host import Roots
+from nodetopo.probes.node import NodeReader, ScanCost
+from nodetopo.probes.sysfs.host import Roots
+from nodetopo.tools.capture.archive import unpack
 from tests.fake_nvml.build import library
 
 NODES = Path(__file__).parents[1] / "nodes"

@@ -30,48 +30,48 @@ from urllib.request import urlopen
 
 import structlog
 
-from agent.components.audit.component import Audit
-from agent.components.gpus.component import Gpus
-from agent.components.gpus.offer_notices import OfferNotices
-from agent.components.labels.component import Labels
-from agent.components.zones.component import Zones
-from agent.config.settings import Settings
-from agent.daemon.alignment_loop import AlignmentLoop
-from agent.daemon.audit_loop import AuditLoop
-from agent.daemon.check_terms import OverridesFile
-from agent.daemon.gpu_health import GpuHealthMonitor
-from agent.daemon.labels_loop import LOOK_S, DesiredLabelsBuilder, LabelsLoop, NodeTiers
-from agent.daemon.loops import Heartbeats
-from agent.daemon.reconcile_loop import ReconcileLoop
-from agent.daemon.rejections_loop import RejectionsLoop
-from agent.daemon.scan_loop import ScanLoop
-from agent.daemon.state_files import HealthFile
-from agent.daemon.target import Machine, Target
-from agent.daemon.zones_loop import ZonesLoop
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.footprint import give_back
-from agent.health.rules import HealthRules
-from agent.kernel.component import Component, Kernel
-from agent.kernel.http.families import readings
-from agent.kernel.http.server import serve_metrics
-from agent.kernel.settings.own import roots
-from agent.kubeapi.client import Answer, Api
-from agent.model.pod import Pod
-from agent.probes.node import NodeReader
-from agent.publish.events import EventPublisher, PodEventPublisher
-from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.zones import NodeZonesPublisher, ObservedPlacementPublisher
-from agent.store import SnapshotStore
-from tests.checks.alignment.alignment_nodes import GIB, NONE, node, worker
+from nodetopo.components.audit.alignment.loop import AlignmentLoop
+from nodetopo.components.audit.check_terms import OverridesFile
+from nodetopo.components.audit.component import Audit
+from nodetopo.components.audit.loop import AuditLoop
+from nodetopo.components.audit.rejections_loop import RejectionsLoop
+from nodetopo.components.gpus.component import Gpus
+from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
+from nodetopo.components.gpus.health.rules import HealthRules
+from nodetopo.components.gpus.offer_notices import OfferNotices
+from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
+from nodetopo.components.gpus.scan_loop import ScanLoop
+from nodetopo.components.gpus.state_files import HealthFile
+from nodetopo.components.labels.component import Labels
+from nodetopo.components.labels.loop import LOOK_S, DesiredLabelsBuilder, LabelsLoop, NodeTiers
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.components.zones.component import Zones
+from nodetopo.components.zones.loop import ZonesLoop
+from nodetopo.components.zones.publish import NodeZonesPublisher, ObservedPlacementPublisher
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.footprint import give_back
+from nodetopo.kernel.component import Component, Kernel
+from nodetopo.kernel.events import EventPublisher, PodEventPublisher
+from nodetopo.kernel.http.families import readings
+from nodetopo.kernel.http.server import serve_metrics
+from nodetopo.kernel.loops import Heartbeats
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.settings.own import roots
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kernel.target import Machine, Target
+from nodetopo.kubeapi.client import Answer, Api
+from nodetopo.model.pod import Pod
+from nodetopo.probes.node import NodeReader
+from tests.components.audit.alignment.alignment_nodes import GIB, NONE, node, worker
+from tests.components.audit.test_rejections_loop import H100, rejected
+from tests.components.zones.machines import gpu, pod
+from tests.components.zones.zone_simulation import FakeKubelet as FakePodResources
 from tests.compose.sysfs import unpack_whole
-from tests.daemon.test_rejections_loop import H100, rejected
-from tests.daemon.zone_simulation import FakeKubelet as FakePodResources
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.generous_deadlines import PATIENCE_S, generous_deadlines
 from tests.kubeapi.fake_api_server import DirectApi, FakeApi
 from tests.kubeapi.fake_objects import FakeObjects
-from tests.zones.machines import gpu, pod
 
 NODE = "gpu-1"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.bench.dra_cluster import MOST_WRITES, Problems, writes_table
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from agent.simulate.kubelet_order import KubeletOrder
+from nodetopo.tools.simulate.kubelet_order import KubeletOrder
 from tests.bench.go_maps import go_lists
 
 COUNT = 10_000

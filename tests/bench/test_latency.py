@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from agent.allocation.allocator import preferred
+from nodetopo.allocation.allocator import preferred
 from tests.bench.latency import THROUGH_GRPC, WARM_UP, main
 from tests.bench.latency_rows import Row, requests, rows
 

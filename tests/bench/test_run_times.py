@@ -1,6 +1,6 @@
 """The promise of `docs/internals/placement.md` on expected run times, at a size fit for CI."""
 
-from agent.simulate.contest import EXPECTING
+from nodetopo.tools.simulate.contest import EXPECTING
 from tests.bench.run_times import NAMES, gain, table
 from tests.bench.trace_gates import Cell, run
 from tests.budget import cases

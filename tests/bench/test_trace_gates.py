@@ -6,7 +6,7 @@ The seeds are fixed. Cells are small, so a single one varies more than in the fu
 
 import pytest
 
-from agent.allocation.rules import Model
+from nodetopo.allocation.rules import Model
 from tests.bench.trace_gates import (
     CELLS,
     OURS,

@@ -13,10 +13,10 @@ from functools import cache
 from math import exp, log
 from random import Random
 
-from agent.allocation.rules import Model
-from agent.simulate.contest import Contest
-from agent.simulate.jobs import WORKLOADS, Step, poisson, schedule
-from agent.simulate.outcome import Outcome, half_width
+from nodetopo.allocation.rules import Model
+from nodetopo.tools.simulate.contest import Contest
+from nodetopo.tools.simulate.jobs import WORKLOADS, Step, poisson, schedule
+from nodetopo.tools.simulate.outcome import Outcome, half_width
 from tests.bench.machines import bench_machine
 
 LOAD = 0.7

@@ -8,13 +8,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from agent.checks.catalogue import HEALTH, RULES, rule
-from agent.checks.engine import Summary, evaluate, report_to_plain
-from agent.checks.rule import Finding, Missing, Rule, Severity, Skip, Verdict
-from agent.checks.waivers import Overrides, Waiver
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from tests.checks.judge import healthy, with_gpu, yielding
+from nodetopo.checks.engine import Summary, evaluate, report_to_plain
+from nodetopo.checks.rule import Finding, Missing, Rule, Severity, Skip, Verdict
+from nodetopo.checks.waivers import Overrides, Waiver
+from nodetopo.components.audit.catalogue import HEALTH, RULES, rule
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from tests.components.audit.judge import healthy, with_gpu, yielding
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "checks.json"
 TERMS = Overrides(

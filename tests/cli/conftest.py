@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.main import main
-from agent.machines.bundled import machine
-from agent.model.codec import encode
+from nodetopo.cli.main import main
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
 from tests.cli.outcome import Outcome, topo_m
 
 Cli = Callable[..., Outcome]

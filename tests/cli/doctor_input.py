@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.cluster.node import ClusterNode
+from nodetopo.tools.cluster.node import ClusterNode
 
 
 def item(node: ClusterNode) -> dict[str, Any]:

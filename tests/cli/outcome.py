@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from agent.cli.main import main
-from agent.cli.output import Style
-from agent.cli.topo.matrix import legend, text
-from agent.machines.bundled import names
-from agent.model.snapshot import Snapshot
-from agent.topology.matrix import matrix
+from nodetopo.cli.main import main
+from nodetopo.cli.output import Style
+from nodetopo.cli.topo.matrix import legend, text
+from nodetopo.machines.bundled import names
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.matrix import matrix
 
 MACHINES = names()
 

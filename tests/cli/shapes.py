@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from agent.machines.bundled import machine
-from agent.model.gpu import C2c, Gpu, Mig, MigInstance
-from agent.model.hca import Hca, HcaKind
-from agent.model.numa import CpuSet, CpuTopology, NumaNode, Socket
-from agent.model.nvlink import NvLink, PeerKind
-from agent.model.pci import PciAddress, PcieLink, PciPath
-from agent.model.snapshot import Snapshot
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import C2c, Gpu, Mig, MigInstance
+from nodetopo.model.hca import Hca, HcaKind
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode, Socket
+from nodetopo.model.nvlink import NvLink, PeerKind
+from nodetopo.model.pci import PciAddress, PcieLink, PciPath
+from nodetopo.model.snapshot import Snapshot
 
 GEN5 = PcieLink(generation=5, width=16, max_generation=5, max_width=16)
 _MEMORY_NODES = (2, 10, 18, 26)

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agent.checks.catalogue import RULES
-from agent.model.snapshot import Snapshot
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.model.snapshot import Snapshot
 
 GOLDENS = Path(__file__).with_name("goldens")
 TABLED: Mapping[tuple[str, ...], str] = {

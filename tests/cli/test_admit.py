@@ -8,11 +8,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.cli.admit import preference
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
+from nodetopo.cli.admit import preference
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 from tests.admission.admission_node import GPU, kubelet, node
 from tests.cli.conftest import Cli
 from tests.cli.outcome import Outcome

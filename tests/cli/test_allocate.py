@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.model.gpu import RemappedRows
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.model.gpu import RemappedRows
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
 
 DGX = ("allocate", "--machine", "dgx-1v")

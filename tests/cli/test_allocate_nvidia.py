@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.cli.conftest import Cli
 
 SCHEMA = json.loads(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.codec import encode
-from agent.model.kubelet import KubeletSettings
-from agent.model.pod import Container, Pod
-from agent.model.snapshot import Snapshot
-from tests.checks.judge import POD, healthy
+from nodetopo.model.codec import encode
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.pod import Container, Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
+from tests.components.audit.judge import POD, healthy
 
 MANIFEST = """\
 apiVersion: batch/v1

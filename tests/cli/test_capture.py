@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.codec import decode, encode
-from agent.topology.matrix import matrix
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import decode, encode
+from nodetopo.topology.matrix import matrix
 from tests.cli.conftest import Cli
 
 CAPTURE = ("capture", "--machine", "dgx-1v", "-o")

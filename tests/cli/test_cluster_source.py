@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.cli import cluster_source
-from agent.cli.cluster_source import api, load_nodes
-from agent.cli.flags.cluster import add_cluster_source
-from agent.cli.parser import Parser
-from agent.errors import ApiUnavailable, InputError
+from nodetopo.cli import cluster_source
+from nodetopo.cli.cluster_source import api, load_nodes
+from nodetopo.cli.flags.cluster import add_cluster_source
+from nodetopo.cli.parser import Parser
+from nodetopo.errors import ApiUnavailable, InputError
 from tests.kubeapi.fake_api_server import kubeconfig, serving
 from tests.kubeapi.fake_lists import FakeLists
 

@@ -9,14 +9,22 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.cluster.kinds import KAI_POD_GROUP, KAI_TOPOLOGY
-from agent.cluster.node import ClusterNode
+from nodetopo.tools.cluster.kinds import KAI_POD_GROUP, KAI_TOPOLOGY
+from nodetopo.tools.cluster.node import ClusterNode
 from tests.cli.conftest import Cli
 from tests.cli.doctor_input import item, written
-from tests.cluster.examined import nodes
-from tests.cluster.labelled import CLIQUE, CLUSTER, HOSTNAME, PARTITION, ZONE, with_labels, without
 from tests.kubeapi.fake_api_server import serving
 from tests.kubeapi.fake_lists import FakeLists
+from tests.tools.cluster.examined import nodes
+from tests.tools.cluster.labelled import (
+    CLIQUE,
+    CLUSTER,
+    HOSTNAME,
+    PARTITION,
+    ZONE,
+    with_labels,
+    without,
+)
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "doctor.json"
 NODES = "/api/v1/nodes"

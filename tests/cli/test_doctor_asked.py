@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.node import ClusterNode
+from nodetopo.tools.cluster.node import ClusterNode
 from tests.cli.conftest import Cli
 from tests.cli.doctor_input import written
-from tests.cluster.examined import nodes
-from tests.cluster.labelled import HOSTNAME
+from tests.tools.cluster.examined import nodes
+from tests.tools.cluster.labelled import HOSTNAME
 
 PLAIN = ClusterNode(name="n9", labels={HOSTNAME: "n9", "pool": "gpu"}, owners={})
 OBJECT: dict[str, Any] = {"metadata": {"name": "it"}, "spec": {}}

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.codec import encode
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
 from tests.cli.conftest import Cli
 from tests.cli.doctor_input import written
-from tests.cluster.examined import IN_A, nodes, owned
-from tests.cluster.labelled import CLIQUE, CLUSTER, PARTITION, labelled, with_labels
+from tests.tools.cluster.examined import IN_A, nodes, owned
+from tests.tools.cluster.labelled import CLIQUE, CLUSTER, PARTITION, labelled, with_labels
 
 SHAPES = Path(__file__).parents[1] / "nodes"
 TRAY = "gb200x4-nvl72-34numa-4cx7"

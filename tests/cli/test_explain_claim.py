@@ -9,12 +9,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.machines import bundled
+from nodetopo.machines import bundled
 from tests.cli.conftest import Cli
 from tests.cli.fake_dra import DraApi, write_list
-from tests.cluster.claimed import claim, exported, plain, same_numa_node
-from tests.cluster.export.dra_machines import slices
 from tests.kubeapi.fake_api_server import serving
+from tests.tools.cluster.claimed import claim, exported, plain, same_numa_node
+from tests.tools.cluster.export.dra_machines import slices
 
 API = "/apis/resource.k8s.io/v1"
 V100 = bundled.machine("dgx-1v")

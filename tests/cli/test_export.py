@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli import export
-from agent.cli.main import parser
-from agent.cluster.export.record import FORMS, SCHEDULERS
-from agent.cluster.node import ClusterNode
-from agent.errors import InputError
-from tests.cluster.labelled import (
+from nodetopo.cli import export
+from nodetopo.cli.main import parser
+from nodetopo.errors import InputError
+from nodetopo.tools.cluster.export.record import FORMS, SCHEDULERS
+from nodetopo.tools.cluster.node import ClusterNode
+from tests.kubeapi.fake_api_server import FakeApi, Reply, serving
+from tests.tools.cluster.labelled import (
     CLIQUE,
     DOMAIN,
     HOSTNAME,
@@ -26,7 +27,6 @@ from tests.cluster.labelled import (
     with_labels,
     without,
 )
-from tests.kubeapi.fake_api_server import FakeApi, Reply, serving
 
 RACK = tuple(tray(f"gb-{number}", number % 2, more={"pool": "gb"}) for number in range(4))
 DGX = labelled("dgx-0", "dgx-h100")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli.export_claims import release_of
-from agent.machines import bundled
-from agent.model.codec import encode
+from nodetopo.cli.export_claims import release_of
+from nodetopo.machines import bundled
+from nodetopo.model.codec import encode
 from tests.cli.conftest import Cli
 from tests.cli.fake_dra import DraApi, write_list
-from tests.cluster.export.dra_machines import slices
 from tests.kubeapi.fake_api_server import serving
+from tests.tools.cluster.export.dra_machines import slices
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 V100, L40S = bundled.machine("dgx-1v"), bundled.machine("l40s-pcie-4")

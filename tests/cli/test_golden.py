@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.checks.catalogue import AUDIT, HEALTH, RULES
-from agent.model.codec import decode
-from agent.model.snapshot import Snapshot
+from nodetopo.components.audit.catalogue import AUDIT, HEALTH, RULES
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Snapshot
 from scripts.generators.outputs import FLAGS, drawing, machines, of_machine, owned
 from scripts.generators.registry import hint
 from tests.cli import tables

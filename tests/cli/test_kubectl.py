@@ -125,7 +125,7 @@ def plugin(tmp_path: Path) -> Iterator[Plugin]:
 
         def run(*words: str, entry: str = "main", stdin: str = "", path: str | None = None) -> Done:
             variables = {name: value for name, value in os.environ.items() if "KUBE" not in name}
-            program = f"import sys; from agent.cli.kubectl import {entry}; sys.exit({entry}())"
+            program = f"import sys; from nodetopo.cli.kubectl import {entry}; sys.exit({entry}())"
             done = subprocess.run(
                 [sys.executable, "-c", program, *words],
                 env={

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.source import with_example
-from agent.errors import NvmlUnavailable
+from nodetopo.cli.source import with_example
+from nodetopo.errors import NvmlUnavailable
 from tests.cli.conftest import Cli
 from tests.cli.outcome import READERS, slug
 

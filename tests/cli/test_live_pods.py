@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agent.cli.live_pods import join, with_pods
-from agent.config.settings import Settings
-from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import CpuState, KubeletState
-from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, Container, Pod
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.cli.live_pods import join, with_pods
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubelet_state import CpuState, KubeletState
+from nodetopo.model.node import NodeOffer, NodeStatus, PlacedDevice
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
 from tests.kubeapi.test_pods import kubeconfig, serving
 from tests.probes.kubelet.test_podresources_kept import GPU, device
 from tests.probes.kubelet.test_podresources_kept import serving as serving_kubelet

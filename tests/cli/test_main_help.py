@@ -4,9 +4,9 @@ from importlib import import_module
 
 import pytest
 
-from agent import __version__
-from agent.cli.main import parser
-from agent.cli.words import levels
+from nodetopo import __version__
+from nodetopo.cli.main import parser
+from nodetopo.cli.words import levels
 from tests.cli.conftest import Cli
 
 COMMANDS = tuple(tuple(level.path.split()) for level in levels(parser()))
@@ -26,7 +26,7 @@ def test_every_command_names_the_module_that_runs_it(command: tuple[str, ...]) -
     module = level.parser.get_default("module")
     assert (module is None) == (is_group or not command)
     if module is not None:
-        assert callable(import_module(f"agent.cli.{module}").run)
+        assert callable(import_module(f"nodetopo.cli.{module}").run)
 
 
 def test_the_version_is_the_package_s(cli: Cli) -> None:

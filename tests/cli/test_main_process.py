@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.parser import columns
+from nodetopo.cli.parser import columns
 
-COMMAND = (sys.executable, "-m", "agent")
+COMMAND = (sys.executable, "-m", "nodetopo")
 TIMEOUT_S = 240
 HEAVY = (
     *("grpc", "kubernetes", "pynvml", "yaml", "prometheus_client", "structlog", "psutil"),
     *("shutil", "lzma"),  # argparse imports them to learn the width of the terminal
 )
-LIVE = ("agent.config", "agent.probes", "agent.cli.live", "agent.drawing.node", "ssl")
+LIVE = (
+    "nodetopo.kernel.settings",
+    "nodetopo.probes",
+    "nodetopo.cli.live",
+    "nodetopo.drawing.node",
+    "ssl",
+)
 """What a snapshot or a bundled machine needs nothing of."""
 
 
@@ -179,9 +185,9 @@ def test_help_is_as_wide_as_the_terminal(
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
     [
-        (("version",), (*HEAVY, "agent.model.snapshot")),
-        (("completion", "bash"), (*HEAVY, "agent.config", "agent.model.snapshot")),
-        (("doctor", "--help"), (*HEAVY, "agent.cli.doctor", "agent.cluster.doctor")),
+        (("version",), (*HEAVY, "nodetopo.model.snapshot")),
+        (("completion", "bash"), (*HEAVY, "nodetopo.kernel.settings", "nodetopo.model.snapshot")),
+        (("doctor", "--help"), (*HEAVY, "nodetopo.cli.doctor", "nodetopo.tools.cluster.doctor")),
         (("labels", "--machine", "dgx-1v", "-o", "json"), HEAVY),
         (("topo", "matrix", "--machine", "dgx-1v"), (*HEAVY, *LIVE)),
         (("topo", "path", "0", "1", "--machine", "dgx-1v"), (*HEAVY, *LIVE)),
@@ -194,7 +200,7 @@ def test_a_small_command_loads_nothing_heavy(
     arguments: tuple[str, ...], unwanted: tuple[str, ...]
 ) -> None:
     program = (
-        "import sys; from agent.cli.main import main; "
+        "import sys; from nodetopo.cli.main import main; "
         f"main({arguments!r}); "
         f"print([name for name in {unwanted!r} if name in sys.modules], file=sys.stderr)"
     )

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.cli.migrate import MAX_FILES
-from agent.migrate.findings import Verdict
+from nodetopo.cli.migrate import MAX_FILES
+from nodetopo.tools.migrate.findings import Verdict
 from tests.cli.conftest import Cli
-from tests.migrate.documents import RDMA_CONFIG, pod
+from tests.tools.migrate.documents import RDMA_CONFIG, pod
 
 SAME = (
     "version: v1\nflags:\n  plugin:\n    deviceListStrategy: [envvar]\n    deviceIDStrategy: uuid\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
-from agent.nccl.xml import topology_xml
+from nodetopo.machines.bundled import machine
+from nodetopo.nccl.xml import topology_xml
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, Outcome
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from tests.bandwidth import logs
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
 from tests.cli.conftest import Cli
+from tests.tools.bandwidth import logs
 
 SCHEMA = Path(__file__).parents[2] / "docs/reference/schema/nccl-check.json"
 H100 = machine("dgx-h100")

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.model.snapshot import Snapshot
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES
 

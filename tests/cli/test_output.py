@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.output import (
+from nodetopo.cli.output import (
     LONGEST_LINE,
     MOST_COLUMNS,
     MOST_KINDS,

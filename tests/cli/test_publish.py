@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent.cli import publish
-from agent.cli.main import execute, parser
-from agent.errors import ApiUnavailable, InputError
-from agent.kubeapi import apply
-from agent.kubeapi.client import Api
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
+from nodetopo.cli import publish
+from nodetopo.cli.main import execute, parser
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.errors import ApiUnavailable, InputError
+from nodetopo.kubeapi import apply
+from nodetopo.kubeapi.client import Api
+from nodetopo.machines.bundled import machine
 from tests.kubeapi.fake_api_server import FakeApi, serving
 
 COUNT = "nvidia.com/gpu.count"

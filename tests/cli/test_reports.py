@@ -3,16 +3,16 @@
 from dataclasses import replace
 from datetime import date
 
-from agent.checks.catalogue import RULES, rule
-from agent.checks.engine import evaluate
-from agent.checks.rule import Skip
-from agent.checks.waivers import Overrides, Waiver
-from agent.cli.output import Style
-from agent.cli.reports import answer
-from agent.model.pci import PcieLink
-from agent.model.snapshot import Snapshot
-from tests.checks.judge import healthy, with_gpu
+from nodetopo.checks.engine import evaluate
+from nodetopo.checks.rule import Skip
+from nodetopo.checks.waivers import Overrides, Waiver
+from nodetopo.cli.output import Style
+from nodetopo.cli.reports import answer
+from nodetopo.components.audit.catalogue import RULES, rule
+from nodetopo.model.pci import PcieLink
+from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
+from tests.components.audit.judge import healthy, with_gpu
 
 PLAIN = Style(is_on=False)
 

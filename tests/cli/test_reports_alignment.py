@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from agent.checks.alignment.measure import measured
-from agent.checks.alignment.record import PodAlignment
-from agent.cli.output import Style
-from agent.cli.reports import plain, text
-from agent.model.pod import Pod
-from tests.checks.alignment.alignment_nodes import GIB, NONE, node, worker
+from nodetopo.cli.output import Style
+from nodetopo.cli.reports import plain, text
+from nodetopo.components.audit.alignment.measure import measured
+from nodetopo.components.audit.alignment.record import PodAlignment
+from nodetopo.model.pod import Pod
+from tests.components.audit.alignment.alignment_nodes import GIB, NONE, node, worker
 
 H100 = node(settings=NONE)
 PLAIN = Style(is_on=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES
 

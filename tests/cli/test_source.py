@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.flags.source import NODE_SETTINGS
-from agent.cli.main import parser
-from agent.cli.source import settings
-from agent.cli.words import levels
-from agent.config.settings import key
-from agent.kubeapi.access import access
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.model.probe_issue import ProbeIssue
+from nodetopo.cli.flags.source import NODE_SETTINGS
+from nodetopo.cli.main import parser
+from nodetopo.cli.source import settings
+from nodetopo.cli.words import levels
+from nodetopo.kernel.settings.declare import key
+from nodetopo.kubeapi.access import access
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.model.probe_issue import ProbeIssue
 from tests.cli.conftest import Cli
 from tests.cli.outcome import READERS, slug
 from tests.kubeapi.fake_api_server import kubeconfig

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from agent.errors import DecodeError
-from agent.machines.bundled import machine
-from agent.model.codec import MAX_BYTES, decode, encode
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from agent.topology.matrix import matrix
+from nodetopo.errors import DecodeError
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import MAX_BYTES, decode, encode
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.matrix import matrix
 from tests.cli.conftest import Cli
-from tests.probes.importers.mutations import mutated
+from tests.tools.importers.mutations import mutated
 
 MATRIX = ("topo", "matrix")
 SNAPSHOT = '{"schema": "nodetopo/v1", "gpus": [{"index": 0, "pci": "x"}]}'

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.formats.support_archive import unpack
-from agent.machines.bundled import machine
-from agent.model.codec import decode, encode
-from agent.model.pod import Container, Pod
+from nodetopo.formats.support_archive import unpack
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.pod import Container, Pod
 from tests.cli.conftest import Cli
 from tests.cli.outcome import READERS, slug
 

@@ -1,1 +1,1 @@
-"""Tests of agent.components."""
+"""Tests of nodetopo.components."""

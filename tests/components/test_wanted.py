@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.components.dra.component import Dra
-from agent.components.dra.terms import needs_driver
-from agent.components.labels.component import Labels
-from agent.components.zones.component import Zones
-from agent.errors import InputError
-from agent.kernel.component import Kernel
-from agent.publish.node_config import NodeConfigWatch
+from nodetopo.components.dra.component import Dra
+from nodetopo.components.dra.terms import needs_driver
+from nodetopo.components.labels.component import Labels
+from nodetopo.components.zones.component import Zones
+from nodetopo.errors import InputError
+from nodetopo.kernel.component import Kernel
+from nodetopo.kernel.settings.node_config import NodeConfigWatch
 from tests.kernel.running import WHOLE, added, component_of, kernel_of, running, with_settings
 
 PUBLISHERS = ("labels", "zones")

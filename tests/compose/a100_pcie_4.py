@@ -6,7 +6,7 @@ PCIe product brief (three bridges join two cards, 600 GB/s both ways); Dell Powe
 technical guide (two double-width cards a socket, each on its own root port).
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import gpus

@@ -11,8 +11,8 @@ device is seen in one network namespace alone. Which functions are cut up is inv
 
 from dataclasses import replace
 
-from agent.model.hca import Gid, Hca, HcaPort, LinkLayer, NetDevice
-from agent.model.pci import IommuType
+from nodetopo.model.hca import Gid, Hca, HcaPort, LinkLayer, NetDevice
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import NVSWITCHES, PEX_GEN4, ROME_PORT, card, link
 from tests.compose.gpus import A100_SXM4_80, gpus

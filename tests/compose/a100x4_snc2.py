@@ -7,7 +7,7 @@ its own root port); Intel Xeon Scalable, third generation: sub-NUMA clustering i
 one for each socket (kernel arch/x86/kernel/smpboot.c on SNC).
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose.gpus import gpus
 from tests.compose.host import host
 from tests.compose.ice_lake import ICE_LAKE_PORT, XEON_6338

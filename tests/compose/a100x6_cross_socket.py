@@ -6,7 +6,7 @@ the GPUs of socket 0); NVIDIA A100 PCIe product brief (bridges join two cards). 
 looks at NUMA nodes before links picks a worse pair than the bridge here.
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose.gpus import gpus
 from tests.compose.hcas import CONNECTX_6, in_order, infiniband
 from tests.compose.host import host

@@ -11,10 +11,10 @@ neighbour). Where the NVLinks end at the CPU is a PCI function of IBM, 1014:04ea
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import NvLink, P2pStatus, PeerKind
-from agent.model.pci import PciAddress, PcieLink, PciFunction
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.nvlink import NvLink, P2pStatus, PeerKind
+from nodetopo.model.pci import PciAddress, PcieLink, PciFunction
 from tests.compose import processors
 from tests.compose.cards import BMC_DISPLAY, POWER9_PORT, card, link
 from tests.compose.gpus import CLASS_3D, V100_SXM2, gpus

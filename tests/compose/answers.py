@@ -7,12 +7,12 @@ account may do: with the DaemonSet's RBAC and its component configz. No pod runs
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
-from agent.model.kubernetes import quantity
-from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedMemory
-from agent.model.snapshot import Snapshot
+from nodetopo.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
+from nodetopo.model.kubernetes import quantity
+from nodetopo.model.node import NodeOffer, NodeStatus, PlacedDevice
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedMemory
+from nodetopo.model.snapshot import Snapshot
 from tests.compose.kubelet_state import healthy_ids, huge_page_kind, resources
 
 VERSION = "v1.37.1"

@@ -6,11 +6,11 @@ ABI/stable/sysfs-class-infiniband, admin-guide/devices.txt, core-api/irq/irq-aff
 
 from collections.abc import Iterator
 
-from agent.model.hca import Hca
-from agent.model.host import HostSettings
-from agent.model.numa import CpuTopology
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry
+from nodetopo.model.hca import Hca
+from nodetopo.model.host import HostSettings
+from nodetopo.model.numa import CpuTopology
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.capture.archive import Entry
 from tests.compose import kubelet_state, program_files
 from tests.compose.cpus import CPU
 from tests.compose.entries import file, link, real_path

@@ -6,7 +6,7 @@ PCI ids: pci.ids of the PCI ID project, and public `lspci` listings of such mach
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from agent.model.pci import PcieLink, PciFunction
+from nodetopo.model.pci import PcieLink, PciFunction
 from tests.compose.pci_tree import BridgeModel
 
 NVIDIA, MELLANOX, AMAZON, INTEL = "10de", "15b3", "1d0f", "8086"

@@ -5,7 +5,7 @@ Offsets and fields: PCI Local Bus Specification 3.0, 6.1, and PCI Express Base S
 Services).
 """
 
-from agent.model.pci import BridgeKind, PciBridge, PciFunction
+from nodetopo.model.pci import BridgeKind, PciBridge, PciFunction
 
 EXPRESS_AT = 0x40
 """Where we put the PCI Express capability: first of the list."""

@@ -10,8 +10,8 @@ number of the others.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.model.numa import CpuSet, CpuTopology, NumaNode
-from agent.probes.capture.archive import Entry
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
+from nodetopo.tools.capture.archive import Entry
 from tests.compose.entries import file, link
 from tests.compose.machine import Machine, Processor
 

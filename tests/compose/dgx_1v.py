@@ -8,7 +8,7 @@ such captures, UUIDs and GUIDs are invented.
 
 from dataclasses import replace
 
-from agent.model.nvlink import P2pStatus
+from nodetopo.model.nvlink import P2pStatus
 from tests.compose import processors
 from tests.compose.cards import BROADWELL_PORT, PEX_8796
 from tests.compose.gpus import V100_SXM2, gpus

@@ -7,7 +7,7 @@ and two NICs PXB to each other, storage SYS to all); NVIDIA A100 whitepaper (12 
 each NVSwitch).
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import NVSWITCHES, PEX_GEN4, ROME_PORT
 from tests.compose.gpus import A100_SXM4_40, gpus

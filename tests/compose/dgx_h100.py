@@ -9,7 +9,7 @@ invented.
 
 from dataclasses import replace
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import NVSWITCHES, PEX_GEN5, SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

@@ -10,10 +10,10 @@ GB300 in public (PCI ids, PCIe 6 x16, bus 06 of its domain).
 
 from dataclasses import replace
 
-from agent.model.gpu import C2c, Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import Closeness, P2pStatus
-from agent.model.pci import IommuType
+from nodetopo.model.gpu import C2c, Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.nvlink import Closeness, P2pStatus
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GRACE_PORT, card, link
 from tests.compose.gpus import CLASS_3D, GpuModel, gpus, uuid

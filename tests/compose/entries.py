@@ -2,8 +2,8 @@
 
 from os.path import relpath
 
-from agent.model.pci import PciPath
-from agent.probes.capture.archive import Entry
+from nodetopo.model.pci import PciPath
+from nodetopo.tools.capture.archive import Entry
 
 
 def file(path: str, text: object) -> Entry:

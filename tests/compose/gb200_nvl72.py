@@ -10,9 +10,9 @@ other); NVIDIA Grace tuning guide (pages of 64 KiB, PCI domains); public listing
 
 from dataclasses import replace
 
-from agent.model.gpu import C2c, Fabric, FabricState
-from agent.model.nvlink import Closeness
-from agent.model.pci import IommuType
+from nodetopo.model.gpu import C2c, Fabric, FabricState
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GRACE_PORT, link
 from tests.compose.gpus import GB200, gpus

@@ -8,7 +8,7 @@ Memory is what `nvmlDeviceGetMemoryInfo` calls total.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.gpu import (
+from nodetopo.model.gpu import (
     C2c,
     EccErrors,
     Fabric,
@@ -18,7 +18,7 @@ from agent.model.gpu import (
     RemappedRows,
     Virtualization,
 )
-from agent.model.pci import PcieLink, PciFunction
+from nodetopo.model.pci import PcieLink, PciFunction
 from tests.compose.cards import card, link
 from tests.compose.host import Host
 from tests.compose.pci_tree import PciTree

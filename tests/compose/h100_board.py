@@ -4,7 +4,7 @@ Sources: NVIDIA DGX H100/H200 User Guide, system topology: under each host bridg
 with the GPU's own ConnectX-7, and a second switch with the GPU.
 """
 
-from agent.model.pci import PciFunction
+from nodetopo.model.pci import PciFunction
 from tests.compose.cards import NVSWITCHES, PEX_GEN5, SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import H100
 from tests.compose.hcas import CONNECTX_7

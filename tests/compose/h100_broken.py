@@ -15,10 +15,10 @@ without a node prints -1 and every CPU). The faults are put together; no machine
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.model.gpu import EccErrors, FabricState, Gpu, RemappedRows
-from agent.model.hca import Hca
-from agent.model.pci import IommuType, PcieLink
-from agent.model.probe_issue import ProbeIssue
+from nodetopo.model.gpu import EccErrors, FabricState, Gpu, RemappedRows
+from nodetopo.model.hca import Hca
+from nodetopo.model.pci import IommuType, PcieLink
+from nodetopo.model.probe_issue import ProbeIssue
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

@@ -11,9 +11,9 @@ NVML tells of no NVLink of those GPUs, and what is left between them and others 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.model.gpu import Gpu, Mig
-from agent.model.nvlink import P2pStatus, PeerAccess
-from agent.model.pci import IommuType
+from nodetopo.model.gpu import Gpu, Mig
+from nodetopo.model.nvlink import P2pStatus, PeerAccess
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

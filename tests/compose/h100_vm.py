@@ -11,8 +11,8 @@ told from others: `topo -m` prints NODE and SYS only.
 
 from dataclasses import replace
 
-from agent.model.gpu import Gpu, Virtualization
-from agent.model.pci import PcieLink
+from nodetopo.model.gpu import Gpu, Virtualization
+from nodetopo.model.pci import PcieLink
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT, link
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

@@ -8,7 +8,7 @@ product brief (141 GB, 18 NVLinks, two- and four-way bridges); AMD EPYC 9005 BIO
 
 from itertools import combinations
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GENOA_PORT
 from tests.compose.gpus import gpus

@@ -6,7 +6,7 @@ listings. Firmware versions and GUIDs are invented.
 
 from dataclasses import dataclass, replace
 
-from agent.model.pci import PciFunction
+from nodetopo.model.pci import PciFunction
 from tests.compose.cards import card, link
 
 INFINIBAND, ETHERNET = "020700", "020000"

@@ -7,7 +7,7 @@ invented.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.model.hca import DataDirect, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from nodetopo.model.hca import DataDirect, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from tests.compose.hca_models import (
     BLUEFIELD_3,
     CONNECTX_4,

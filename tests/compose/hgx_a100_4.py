@@ -8,7 +8,7 @@ The adapters here are InfiniBand ones, as in other machines with this board.
 
 from itertools import combinations
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import ROME_PORT
 from tests.compose.gpus import A100_SXM4_40, gpus

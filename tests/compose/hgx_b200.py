@@ -10,7 +10,7 @@ of which is PXB to its GPU.
 
 from dataclasses import replace
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import PEX_GEN5, SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import B200, LOCAL_FABRIC, gpus

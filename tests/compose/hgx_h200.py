@@ -11,8 +11,8 @@ mlx5_0 and mlx5_1, which the ports had before, stay unused.
 
 from dataclasses import replace
 
-from agent.model.hca import Hca, NetDevice
-from agent.model.pci import IommuType
+from nodetopo.model.hca import Hca, NetDevice
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GENOA_PORT, NVSWITCHES, PEX_GEN5, card, link
 from tests.compose.gpus import H100, LOCAL_FABRIC, gpus

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
+from nodetopo.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
 from tests.compose.machine import Processor
 
 LOCAL = 10

@@ -6,8 +6,8 @@ Interface".
 
 from collections.abc import Iterator
 
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.capture.archive import Entry
 from tests.compose.entries import file
 from tests.compose.kubelet import kubelet_yaml
 from tests.compose.machine import Machine

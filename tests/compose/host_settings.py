@@ -8,9 +8,9 @@ drivers/idle/intel_idle.c, and `cpupower idle-info` in public.
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.model.cdi import CdiSpec
-from agent.model.gpu import Gpu
-from agent.model.host import (
+from nodetopo.model.cdi import CdiSpec
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.host import (
     ContainerToolkit,
     HostSettings,
     IdleState,
@@ -18,8 +18,8 @@ from agent.model.host import (
     RuntimeConfig,
     RuntimeProcess,
 )
-from agent.model.numa import CpuSet
-from agent.model.snapshot import Snapshot
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.snapshot import Snapshot
 from tests.compose.machine import Processor
 
 VECTORS = 2

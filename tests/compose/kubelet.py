@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from agent.model.kubelet import KubeletSettings, ReservedMemory
-from agent.model.numa import CpuSet
+from nodetopo.model.kubelet import KubeletSettings, ReservedMemory
+from nodetopo.model.numa import CpuSet
 
 SOURCE = "/var/lib/kubelet/config.yaml"
 SYSTEM_MEMORY_MIB = 2048

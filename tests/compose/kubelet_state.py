@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 
-from agent.deviceplugin.resources import MigStrategy, Resource, Rules, offer
-from agent.model.kubelet import KubeletSettings
-from agent.model.kubelet_state import (
+from nodetopo.deviceplugin.resources import MigStrategy, Resource, Rules, offer
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubelet_state import (
     OUR_SOCKETS,
     CpuState,
     DeviceState,
@@ -13,10 +13,10 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.kubernetes import quantity
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry
+from nodetopo.model.kubernetes import quantity
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.capture.archive import Entry
 from tests.compose.entries import file
 
 _STRICT = "strict-cpu-reservation"

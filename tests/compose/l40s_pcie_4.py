@@ -6,7 +6,7 @@ switch); Intel ARK for Xeon Gold 6448Y. Bus numbers are typical of that generati
 invented. ACS is on, as the kernel sets it where an IOMMU translates.
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import SAPPHIRE_RAPIDS_PORT
 from tests.compose.gpus import L40S, gpus

@@ -9,8 +9,8 @@ socket is SYS to all); NVIDIA L4 product brief (single slot, 24 GB, PCIe 4.0 x16
 
 from dataclasses import replace
 
-from agent.model.gpu import Gpu
-from agent.model.pci import IommuType, PcieLink
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.pci import IommuType, PcieLink
 from tests.compose import processors
 from tests.compose.cards import PEX_8796, SKYLAKE_PORT, link
 from tests.compose.gpus import gpus

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from agent.model.gpu import Gpu
-from agent.model.hca import DataDirect, Hca, NetDevice
-from agent.model.pci import PciFunction, PciPath
-from agent.model.snapshot import Snapshot
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import DataDirect, Hca, NetDevice
+from nodetopo.model.pci import PciFunction, PciPath
+from nodetopo.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.model.gpu import Gpu, Mig, MigAttributes, MigInstance, MigPlacement
+from nodetopo.model.gpu import Gpu, Mig, MigAttributes, MigInstance, MigPlacement
 
 MAX_INSTANCES = 7
 """MIG devices on one GPU."""

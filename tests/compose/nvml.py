@@ -6,12 +6,12 @@ answers 3, NOT_SUPPORTED.
 
 from collections.abc import Iterator, Mapping
 
-from agent.model.gpu import FabricState, Gpu, MigInstance, Virtualization
-from agent.model.numa import CpuSet
-from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.probes.nvml.values import ARCHITECTURES
+from nodetopo.model.gpu import FabricState, Gpu, MigInstance, Virtualization
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.nvml.values import ARCHITECTURES
 from tests.compose.machine import Machine
 from tests.compose.sysfs import head
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from agent.checks.rdma_ports import LINK_ERRORS
-from agent.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
-from agent.model.hca import DataDirect, Hca, NetDevice
-from agent.model.kubelet import KubeletSettings
-from agent.model.nvlink import NvLink, NvSwitch, ReportedPair
-from agent.model.pci import PciAddress
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Kernel, Origin, Provenance, Snapshot
+from nodetopo.components.audit.rules.rdma_ports import LINK_ERRORS
+from nodetopo.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
+from nodetopo.model.hca import DataDirect, Hca, NetDevice
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.nvlink import NvLink, NvSwitch, ReportedPair
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Kernel, Origin, Provenance, Snapshot
 from tests.compose.answers import with_answers
 from tests.compose.cards import BMC_DISPLAY, INTEL_X550, NVIDIA
 from tests.compose.host import Host

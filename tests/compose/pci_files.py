@@ -5,8 +5,8 @@ Files: kernel Documentation/ABI/testing/sysfs-bus-pci and sysfs-kernel-iommu_gro
 
 from collections.abc import Iterator
 
-from agent.model.hca import Hca, HcaKind
-from agent.model.pci import (
+from nodetopo.model.hca import Hca, HcaKind
+from nodetopo.model.pci import (
     GT_S_TO_GENERATION,
     PciAddress,
     PciBridge,
@@ -14,8 +14,8 @@ from agent.model.pci import (
     PciFunction,
     PciPath,
 )
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.capture.archive import Entry
 from tests.compose import config_space, vpd
 from tests.compose.entries import file, link, real_path
 from tests.compose.machine import Machine, plugged_in

@@ -14,7 +14,7 @@ it with their kinds, and its facts in sysfs.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.pci import (
+from nodetopo.model.pci import (
     BridgeKind,
     IommuType,
     PciAddress,

@@ -7,10 +7,10 @@ config.toml, Container Device Interface SPEC.md.
 import json
 from collections.abc import Iterator
 
-from agent.model.cdi import CdiSpec
-from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry
+from nodetopo.model.cdi import CdiSpec
+from nodetopo.model.host import ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.capture.archive import Entry
 from tests.compose.entries import file
 from tests.compose.host_settings import device_names
 from tests.compose.kubelet import SOURCE

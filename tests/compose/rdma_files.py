@@ -6,8 +6,8 @@ Files: kernel Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-
 import re
 from collections.abc import Iterator
 
-from agent.model.hca import Hca, HcaKind, HcaPort, LinkLayer, NetDevice
-from agent.probes.capture.archive import Entry
+from nodetopo.model.hca import Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from nodetopo.tools.capture.archive import Entry
 from tests.compose.entries import file, link, real_path
 from tests.compose.machine import Machine
 

@@ -7,7 +7,7 @@ Edition data sheet (96 GB, PCIe 5.0 x16, no NVLink). That capture lists the CPUs
 only up to 238, of 255; all are online here.
 """
 
-from agent.model.pci import IommuType
+from nodetopo.model.pci import IommuType
 from tests.compose import processors
 from tests.compose.cards import GENOA_PORT, PEX_GEN5
 from tests.compose.gpus import gpus

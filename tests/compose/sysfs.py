@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.probes.capture.archive import parse, render, unpack
+from nodetopo.tools.capture.archive import parse, render, unpack
 from tests.compose import audit_files, cpus, host_files, pci_files, rdma_files
 from tests.compose.machine import Machine
 

@@ -10,8 +10,8 @@ of a core in a row, and without a bridge each GPU is a device of bus 0.
 
 from dataclasses import replace
 
-from agent.model.gpu import Gpu, Virtualization
-from agent.model.nvlink import P2pStatus
+from nodetopo.model.gpu import Gpu, Virtualization
+from nodetopo.model.nvlink import P2pStatus
 from tests.compose import processors
 from tests.compose.cards import SKYLAKE_PORT
 from tests.compose.dgx_1v import LINKS

@@ -6,7 +6,7 @@ ConnectX adapters.
 
 from collections.abc import Mapping
 
-from agent.model.hca import Hca
+from nodetopo.model.hca import Hca
 
 
 def of_hca(hca: Hca, *, is_management: bool) -> bytes:

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from agent.model.gpu import Gpu
-from agent.model.nvlink import Closeness, NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
-from agent.model.pci import PciAddress
-from agent.topology.path import closeness
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import Closeness, NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from nodetopo.model.pci import PciAddress
+from nodetopo.topology.path import closeness
 
 NVLINK_MBPS: Mapping[int, int] = {1: 19531, 2: 25781, 3: 25000, 4: 26562, 5: 53125}
 """Raw rate of one link, one direction, by generation: what `nvidia-smi nvlink -s` prints as

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.cli.main import parser
-from agent.cli.settings import given
-from agent.config.resolve import Resolved
-from agent.config.settings import Settings
-from agent.deviceplugin.driver_files import LOADER_CACHE
+from nodetopo.cli.main import parser
+from nodetopo.cli.settings import given
+from nodetopo.deviceplugin.driver_files import LOADER_CACHE
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.settings.resolve import Resolved
 from tests.deploy.kustomize import Object, documents, render
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.operator_labels import DEVICE_PLUGIN
+from nodetopo.model.operator_labels import DEVICE_PLUGIN
 from tests.deploy.kustomize import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "daemonset"

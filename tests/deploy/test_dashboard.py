@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.kernel.http.families import families
+from nodetopo.kernel.http.families import families
 
 FAMILIES = [family for _, family in families()]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.probes.host import runtimes
+from nodetopo.probes.host import runtimes
 from tests.deploy.test_components import COMPONENTS, host_paths, is_below_one, pod, with_components
 
 

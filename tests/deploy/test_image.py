@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 import yaml
 
-import agent
+import nodetopo
 from tests.deploy.dockerfile import is_sent, read
 from tests.deploy.kustomize import Object, documents, render
 
@@ -89,9 +89,14 @@ def test_nothing_else_is_sent_to_the_builder() -> None:
     here = {path.name for path in ROOT.iterdir()}
     sent = {name for name in here if is_sent(PurePosixPath(name), ROOT / ".dockerignore")}
     assert sent == set(copied())
-    for name in ("agent/cli/__pycache__/main.pyc", "agent/__pycache__", "tests/x", ".git/config"):
+    for name in (
+        "agent/nodetopo/cli/__pycache__/main.pyc",
+        "agent/__pycache__",
+        "tests/x",
+        ".git/config",
+    ):
         assert not is_sent(PurePosixPath(name), ROOT / ".dockerignore")
-    assert is_sent(PurePosixPath("agent/cli/main.py"), ROOT / ".dockerignore")
+    assert is_sent(PurePosixPath("agent/nodetopo/cli/main.py"), ROOT / ".dockerignore")
 
 
 def test_the_image_starts_an_isolated_python_that_loses_no_sigterm() -> None:
@@ -99,7 +104,7 @@ def test_the_image_starts_an_isolated_python_that_loses_no_sigterm() -> None:
     assert start[:3] == ["env", "--block-signal=TERM", "/opt/nodetopo/bin/python"]
     options = start[3 : start.index("-m")]
     assert "I" in "".join(options)
-    assert start[start.index("-m") :] == ["-m", "agent"]
+    assert start[start.index("-m") :] == ["-m", "nodetopo"]
 
 
 def test_the_image_says_what_it_is() -> None:
@@ -110,7 +115,7 @@ def test_the_image_says_what_it_is() -> None:
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert labels["title"] == project["name"]
-    assert labels["version"] == agent.__version__
+    assert labels["version"] == nodetopo.__version__
     assert labels["licenses"] == project["license"]
     assert labels["base.name"] == "$BASE"
 
@@ -183,6 +188,6 @@ def test_a_kustomization_of_ones_own_names_another_image(tmp_path: Path) -> None
 
 def test_the_image_is_of_this_version() -> None:
     base = ROOT / "deploy/daemonset/base"
-    assert image_of(render(base)) == f"nodetopo:{agent.__version__}"
+    assert image_of(render(base)) == f"nodetopo:{nodetopo.__version__}"
     (daemonset,) = documents(base / "daemonset.yaml")
     assert image_of([daemonset]) == "nodetopo"  # the tag stands in one place

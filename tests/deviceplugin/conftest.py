@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.settings import PluginSettings
-from agent.model.kubernetes import GPU_RESOURCE
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.settings import PluginSettings
+from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
 from tests.generous_deadlines import GENEROUS
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.resources import MigStrategy, Resource, Rules, Shared, offer
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.settings import PluginSettings
-from agent.model.codec import decode
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.resources import MigStrategy, Resource, Rules, Shared, offer
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.settings import PluginSettings
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Snapshot
 
 NODES = Path(__file__).parents[1] / "nodes"
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from agent.deviceplugin.resources import Offer
-from agent.model.gpu import Gpu, Mig, MigInstance
-from agent.model.kubernetes import GPU_RESOURCE
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.resources import Offer
+from nodetopo.model.gpu import Gpu, Mig, MigInstance
+from nodetopo.model.kubernetes import GPU_RESOURCE
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 
 GPU = GPU_RESOURCE

@@ -8,12 +8,12 @@ from threading import Event
 
 import grpc
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import RegistrationClient
-from agent.deviceplugin.settings import NumaReport
-from agent.deviceplugin.stream import device_list
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.registration import RegistrationClient
+from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.deviceplugin.stream import device_list
 from tests.generous_deadlines import PATIENCE_S
 
 

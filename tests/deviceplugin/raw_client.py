@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import structlog
 
-from agent.deviceplugin.allocation_log import Explain, no_reasons
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.server import PluginServer
-from agent.deviceplugin.service import PluginServicer, Prefer
-from agent.deviceplugin.settings import Deadlines, PluginSettings
-from agent.model.kubernetes import GPU_RESOURCE
+from nodetopo.deviceplugin.allocation_log import Explain, no_reasons
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.server import PluginServer
+from nodetopo.deviceplugin.service import PluginServicer, Prefer
+from nodetopo.deviceplugin.settings import Deadlines, PluginSettings
+from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import GPUS, first
 from tests.generous_deadlines import GENEROUS
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import grpc
 
-from agent.deviceplugin import sockets
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import pluginregistration_pb2 as pb
-from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
-from agent.deviceplugin.registration import VERSION
-from agent.errors import UnreadableError
+from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import pluginregistration_pb2 as pb
+from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as service
+from nodetopo.deviceplugin.registration import VERSION
+from nodetopo.errors import UnreadableError
 
 INFO_TIMEOUT_S = 60.0
 """For a plugin to say what it is: a kubelet gives it a second, a busy machine must not."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from agent.deviceplugin.allocation_log import (
+from nodetopo.deviceplugin.allocation_log import (
     ANSWERS,
     REMEMBERED,
     WAITING,

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from agent.deviceplugin.cdi import (
+from nodetopo.deviceplugin.cdi import (
     OWN_KIND,
     annotation_key,
     checked_annotation_prefix,
@@ -11,8 +11,8 @@ from agent.deviceplugin.cdi import (
     sibling_kind,
     written_kind,
 )
-from agent.errors import InputError
-from agent.model.cdi import device_name
+from nodetopo.errors import InputError
+from nodetopo.model.cdi import device_name
 
 
 def test_a_device_is_named_by_vendor_class_and_uuid() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES, OLDEST, HookProgram
+from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES, OLDEST, HookProgram
 from tests.deviceplugin.driver_tree import put
 
 HOOK = "/usr/bin/nvidia-cdi-hook"

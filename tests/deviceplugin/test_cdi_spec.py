@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.deviceplugin.cdi import OWN_KIND
-from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
-from agent.deviceplugin.cdi_spec import (
+from nodetopo.deviceplugin.cdi import OWN_KIND
+from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
+from nodetopo.deviceplugin.cdi_spec import (
     GpuSpec,
     Roots,
     Spec,
@@ -17,14 +17,14 @@ from agent.deviceplugin.cdi_spec import (
     feature_spec,
     gpu_spec,
 )
-from agent.deviceplugin.devices import Minors
-from agent.deviceplugin.driver_files import DriverFiles, HostPath
-from agent.deviceplugin.host_nodes import HostNodes
-from agent.deviceplugin.resources import offer
-from agent.deviceplugin.response import container_response
-from agent.deviceplugin.settings import PluginSettings
-from agent.model.cdi import device_name
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.devices import Minors
+from nodetopo.deviceplugin.driver_files import DriverFiles, HostPath
+from nodetopo.deviceplugin.host_nodes import HostNodes
+from nodetopo.deviceplugin.resources import offer
+from nodetopo.deviceplugin.response import container_response
+from nodetopo.deviceplugin.settings import PluginSettings
+from nodetopo.model.cdi import device_name
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin import machines
 from tests.deviceplugin.cdi_schema import problems
 from tests.deviceplugin.machines import NODES, rules

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agent.deviceplugin.cdi import OWN_KIND
-from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
-from agent.deviceplugin.cdi_writer import CdiFile, CdiReport, CdiSettings, CdiWriter
-from agent.deviceplugin.settings import Feature, PluginSettings
-from agent.errors import InputError
+from nodetopo.deviceplugin.cdi import OWN_KIND
+from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
+from nodetopo.deviceplugin.cdi_writer import CdiFile, CdiReport, CdiSettings, CdiWriter
+from nodetopo.deviceplugin.settings import Feature, PluginSettings
+from nodetopo.errors import InputError
 from tests.deviceplugin.cdi_schema import problems
 from tests.deviceplugin.driver_tree import UBUNTU, VERSION, add_nodes, install, know, link, put
 from tests.deviceplugin.machines import node

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.cdi_writer import CdiFile
-from agent.deviceplugin.host_files import MAX_BYTES, HostFile
+from nodetopo.deviceplugin.cdi_writer import CdiFile
+from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
 
 KIND = "device-plugin.nodetopo.io/gpu"
 NAME = "nodetopo-device-plugin.nodetopo.io-gpu.json"

@@ -8,12 +8,12 @@ from time import monotonic
 
 import pytest
 
-from agent.deviceplugin import conflict
-from agent.deviceplugin import plugin as device_plugin
-from agent.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.service import PluginServicer
+from nodetopo.deviceplugin import conflict
+from nodetopo.deviceplugin import plugin as device_plugin
+from nodetopo.deviceplugin.conflict import FIGHT_LOSSES, RETRY_S, known_maker, offers
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.service import PluginServicer
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed

@@ -3,13 +3,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.deviceplugin.devices import PluginDevice, remembered
-from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
-from agent.machines.bundled import machine
-from agent.model.gpu import Gpu, Mig
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.devices import PluginDevice, remembered
+from nodetopo.deviceplugin.resources import MigStrategy, Offer, Rules, offer
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Gpu, Mig
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 
 TWO_SOCKETS = machine("l40s-pcie-4")

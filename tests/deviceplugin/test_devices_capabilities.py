@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.devices import MINORS, capabilities, read_minors
+from nodetopo.deviceplugin.devices import MINORS, capabilities, read_minors
 
 # Lines as the MIG User Guide shows them, "Device Nodes and Capabilities".
 LISTED = """config 1

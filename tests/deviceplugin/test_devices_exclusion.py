@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.deviceplugin.devices import matches
-from agent.deviceplugin.resources import MigStrategy, Offer, Rules, offer
-from agent.model.gpu import Gpu
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.devices import matches
+from nodetopo.deviceplugin.resources import MigStrategy, Offer, Rules, offer
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node, rules
 
 GPU = "nvidia.com/gpu"

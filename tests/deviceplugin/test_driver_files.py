@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.driver_files import (
+from nodetopo.deviceplugin.driver_files import (
     LAST_LIBRARY_DIRECTORY,
     LIBRARY_DIRECTORIES,
     DriverFiles,

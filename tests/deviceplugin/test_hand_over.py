@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.hand_over import NodeSetup, choose, file_state, read_setup
-from agent.deviceplugin.settings import Strategy
-from agent.model.cdi import CdiFault, CdiSpec
-from agent.model.host import ContainerToolkit, RuntimeConfig
+from nodetopo.deviceplugin.hand_over import NodeSetup, choose, file_state, read_setup
+from nodetopo.deviceplugin.settings import Strategy
+from nodetopo.model.cdi import CdiFault, CdiSpec
+from nodetopo.model.host import ContainerToolkit, RuntimeConfig
 
 KIND = "nvidia.com/gpu"
 GPUS = ("GPU-0", "GPU-1")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.host_files import resolved, seen
+from nodetopo.deviceplugin.host_files import resolved, seen
 from tests.deviceplugin.driver_tree import link, put
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.host_nodes import (
+from nodetopo.deviceplugin.host_nodes import (
     HostNodes,
     dev_root,
     driver_nodes,
@@ -11,7 +11,7 @@ from agent.deviceplugin.host_nodes import (
     imex_problems,
     present_nodes,
 )
-from agent.deviceplugin.settings import Feature, PluginSettings
+from nodetopo.deviceplugin.settings import Feature, PluginSettings
 from tests.deviceplugin.driver_tree import add_nodes, link, put
 
 DRIVER = Path("/run/driver")

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from agent.deviceplugin.inotify import DirectoryChanges
+from nodetopo.deviceplugin.inotify import DirectoryChanges
 
 LONG_S = 60.0
 """A wait that nothing ends would take so long, and fail by the limit of its test."""

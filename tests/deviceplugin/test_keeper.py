@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.keeper import PluginKeeper, Servable
-from agent.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.keeper import PluginKeeper, Servable
+from nodetopo.deviceplugin.plugin import DevicePlugin
 
 HERE = Path("/run")
 DEVICES = (PluginDevice(id="a"), PluginDevice(id="b"))

@@ -1,8 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from agent.deviceplugin.nccl_file import NcclHints
-from agent.nccl.container import container_xml
+from nodetopo.deviceplugin.nccl_file import NcclHints
+from nodetopo.nccl.container import container_xml
 from tests.deviceplugin.machines import node
 
 DGX = node("h100x8-nvswitch-2numa-8cx7")

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from structlog.testing import capture_logs
 
-from agent.deviceplugin.peers import Peers, trusted_users
+from nodetopo.deviceplugin.peers import Peers, trusted_users
 
 OWN = os.geteuid()
 NOBODY = frozenset[int]()

@@ -11,12 +11,12 @@ from time import monotonic
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import AllocateView, FakeKubelet, ResourceView
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.plugin import POLL_S, DevicePlugin, PluginState
-from agent.deviceplugin.settings import PluginSettings, Strategy
-from agent.errors import InputError, UnreadableError
+from nodetopo.deviceplugin.fake_kubelet import AllocateView, FakeKubelet, ResourceView
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.plugin import POLL_S, DevicePlugin, PluginState
+from nodetopo.deviceplugin.settings import PluginSettings, Strategy
+from nodetopo.errors import InputError, UnreadableError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first

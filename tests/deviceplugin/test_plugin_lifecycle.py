@@ -15,14 +15,14 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from agent.deviceplugin import sockets
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration import MOST_FORMER, WARN_AFTER_S, KubeletSocketRegistrar
-from agent.deviceplugin.service import PluginServicer
-from agent.deviceplugin.sockets import remove_all_sockets
+from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.registration import MOST_FORMER, WARN_AFTER_S, KubeletSocketRegistrar
+from nodetopo.deviceplugin.service import PluginServicer
+from nodetopo.deviceplugin.sockets import remove_all_sockets
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first

@@ -11,14 +11,14 @@ import grpc
 import pytest
 import structlog
 
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import pluginregistration_pb2 as pb
-from agent.deviceplugin.pb import pluginregistration_pb2_grpc as service
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.plugin_watcher import PluginWatcherRegistrar
-from agent.deviceplugin.registration import Registration
-from agent.deviceplugin.service import PluginServicer
-from agent.errors import InputError
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import pluginregistration_pb2 as pb
+from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as service
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.plugin_watcher import PluginWatcherRegistrar
+from nodetopo.deviceplugin.registration import Registration
+from nodetopo.deviceplugin.service import PluginServicer
+from nodetopo.errors import InputError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first

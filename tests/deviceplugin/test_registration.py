@@ -4,11 +4,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import RegistrationClient, RegistrationError
-from agent.errors import UnreadableError
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.registration import RegistrationClient, RegistrationError
+from nodetopo.errors import UnreadableError
 from tests.generous_deadlines import PATIENCE_S
 
 

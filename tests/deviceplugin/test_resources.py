@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.resources import (
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.resources import (
     LONGEST_NAME,
     MigStrategy,
     Offer,
@@ -17,8 +17,8 @@ from agent.deviceplugin.resources import (
     mig_resource,
     offer,
 )
-from agent.model.gpu import DISPLAYS, Mig, MigInstance
-from agent.model.snapshot import Snapshot
+from nodetopo.model.gpu import DISPLAYS, Mig, MigInstance
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import NODES, node, rules
 from tests.deviceplugin.offered import GPU, MIG, WHOLE, changed, counts, divided
 

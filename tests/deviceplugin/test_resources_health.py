@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.deviceplugin.resources import MigStrategy, Rules, offer
-from agent.health.status import GpuHealth, HealthClass, HealthView
-from agent.model.snapshot import Snapshot
+from nodetopo.deviceplugin.resources import MigStrategy, Rules, offer
+from nodetopo.model.gpu_health import GpuHealth, HealthClass, HealthView
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node, rules
 
 MIG = node("h100x8-nvswitch-2numa-mig")

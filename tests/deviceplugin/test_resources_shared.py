@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from agent.deviceplugin.resources import (
+from nodetopo.deviceplugin.resources import (
     MOST_DEVICES,
     MigStrategy,
     Offer,

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.cdi import annotation_key
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.host_nodes import HostNodes
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.response import container_response
-from agent.deviceplugin.settings import Feature, PluginSettings, Strategy, start_warnings
-from agent.errors import InputError, UnreadableError
+from nodetopo.deviceplugin.cdi import annotation_key
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.host_nodes import HostNodes
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.response import container_response
+from nodetopo.deviceplugin.settings import Feature, PluginSettings, Strategy, start_warnings
+from nodetopo.errors import InputError, UnreadableError
 from tests.deviceplugin.machines import GPUS
 
 TWO = (GPUS[1], GPUS[4])

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import structlog
 
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.service import PluginServicer
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.settings import Deadlines, Feature, PluginSettings, Strategy
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.service import PluginServicer
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.settings import Deadlines, Feature, PluginSettings, Strategy
 
 structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 seen, is_watching = [], False

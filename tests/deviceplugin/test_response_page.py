@@ -4,14 +4,14 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from agent.config.settings import Settings
-from agent.deviceplugin.cdi import OWN_KIND
-from agent.deviceplugin.cdi_writer import CdiFile
-from agent.deviceplugin.driver_files import MPS, PROGRAMS
-from agent.deviceplugin.host_nodes import CONTROL_NODES, channel_node
-from agent.deviceplugin.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
-from agent.deviceplugin.settings import Feature, Strategy
-from agent.nccl.container import FILE_NAME
+from nodetopo.deviceplugin.cdi import OWN_KIND
+from nodetopo.deviceplugin.cdi_writer import CdiFile
+from nodetopo.deviceplugin.driver_files import MPS, PROGRAMS
+from nodetopo.deviceplugin.host_nodes import CONTROL_NODES, channel_node
+from nodetopo.deviceplugin.response import IMEX_CHANNELS, NCCL_DIRECTORY, VISIBLE_DEVICES
+from nodetopo.deviceplugin.settings import Feature, Strategy
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.nccl.container import FILE_NAME
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/allocate.md").read_text("utf-8")
 

@@ -12,14 +12,14 @@ import grpc
 import pytest
 import structlog
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.pb import pluginregistration_pb2 as registration_pb
-from agent.deviceplugin.pb import pluginregistration_pb2_grpc as registration
-from agent.deviceplugin.plugin_watcher import Announcer
-from agent.deviceplugin.server import PluginServer
-from agent.deviceplugin.service import PluginServicer
-from agent.model.kubernetes import GPU_RESOURCE
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.pb import pluginregistration_pb2 as registration_pb
+from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from nodetopo.deviceplugin.plugin_watcher import Announcer
+from nodetopo.deviceplugin.server import PluginServer
+from nodetopo.deviceplugin.service import PluginServicer
+from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import ANSWERS, GPUS, first
 from tests.generous_deadlines import GENEROUS
 

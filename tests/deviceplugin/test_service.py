@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.settings import PluginSettings, Strategy
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.settings import PluginSettings, Strategy
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
 from tests.generous_deadlines import GENEROUS

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.allocation.allocator import Allocator, preferred
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.machines.bundled import machine
+from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.machines import ANSWERS, whole

@@ -5,7 +5,7 @@ from threading import enumerate as running
 
 import pytest
 
-from agent.deviceplugin.service import MOST_WORKERS, DeadlineExecutor
+from nodetopo.deviceplugin.service import MOST_WORKERS, DeadlineExecutor
 from tests.deviceplugin.eventually import eventually
 from tests.generous_deadlines import PATIENCE_S
 

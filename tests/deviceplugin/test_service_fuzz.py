@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import ASKED_S, Client, serving
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from agent.allocation.rules import Model, Policy
-from agent.daemon.placement import Placement
-from agent.deviceplugin.allocation_log import Asked, no_reasons
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.machines.bundled import machine
+from nodetopo.allocation.rules import Model, Policy
+from nodetopo.components.gpus.placement import Placement
+from nodetopo.deviceplugin.allocation_log import Asked, no_reasons
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.machines.bundled import machine
 from tests.deviceplugin.machines import whole
 from tests.deviceplugin.raw_client import ASKED_S, Client, serving
 

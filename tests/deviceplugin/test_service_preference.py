@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.deviceplugin.service import complete
+from nodetopo.deviceplugin.service import complete
 
 IDS = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 

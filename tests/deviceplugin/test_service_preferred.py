@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.service import Prefer
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.service import Prefer
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
 from tests.generous_deadlines import GENEROUS

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.siblings import SAME_TIME_NS, Sibling, Siblings
-from agent.errors import UnreadableError
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.siblings import SAME_TIME_NS, Sibling, Siblings
+from nodetopo.errors import UnreadableError
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS, as_listed

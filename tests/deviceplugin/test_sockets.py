@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.sockets import (
+from nodetopo.deviceplugin.sockets import (
     check_path_lengths,
     endpoint_name,
     identity,
@@ -15,7 +15,7 @@ from agent.deviceplugin.sockets import (
     new_instance,
     remove_leftovers,
 )
-from agent.errors import InputError
+from nodetopo.errors import InputError
 
 RESOURCE = "nvidia.com/gpu"
 

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.deviceplugin.devices import PluginDevice
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.server import POOL_THREADS
-from agent.deviceplugin.settings import NumaReport
-from agent.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, device_list
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.server import POOL_THREADS
+from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, device_list
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving

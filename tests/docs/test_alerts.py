@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from agent.checks.catalogue import RULES as CHECKS
-from agent.cli.main import parser
-from agent.kernel.http.families import families
+from nodetopo.cli.main import parser
+from nodetopo.components.audit.catalogue import RULES as CHECKS
+from nodetopo.kernel.http.families import families
 from scripts.generators.alerts import OBJECT, PAGE, RULES, alerts, recordings
 from scripts.generators.metrics import minimal_pattern
 from tests.docs.test_links import anchors

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from agent.checks.catalogue import RULES
-from agent.checks.rule import Claim
-from agent.cli.main import main
-from agent.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.checks.rule import Claim
+from nodetopo.cli.main import main
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
 from scripts.generators.check_runbook import PAGE
 
 CLAIMS: tuple[Claim, ...] = (*RULES, *DOCTOR_RULES)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.main import main, parsed
-from agent.errors import InputError
+from nodetopo.cli.main import main, parsed
+from nodetopo.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -2,9 +2,9 @@
 
 import re
 
-from agent.labels.catalogue import CATALOGUE
-from agent.labels.levels import PLATFORMS
-from agent.labels.rules import DEFAULT_PREFIX
+from nodetopo.components.labels.catalogue import CATALOGUE
+from nodetopo.components.labels.levels import PLATFORMS
+from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from scripts.generators.labels import topology_page
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from agent.cli.main import COMMANDS, parser
-from agent.cli.words import levels
+from nodetopo.cli.main import COMMANDS, parser
+from nodetopo.cli.words import levels
 from scripts.generators.man import pages
 
 PAGES = pages()

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from agent.kernel.http.families import families
+from nodetopo.kernel.http.families import families
 from scripts.generators.metrics import minimal_pattern, page
 
 FAMILIES = [family for _, family in families()]

@@ -10,16 +10,16 @@ DOCS = ROOT / "docs" / "operate"
 REASON = re.compile(r"((?:[A-Z][a-z]+){2,})(?::.*)?")
 """Alone, or as the beginning of a line of /readyz."""
 SPEAKERS = (
-    "agent/health/notices.py",
-    "agent/health/hca_notices.py",
-    "agent/health/trouble.py",
-    "agent/daemon/gpu_health.py",
-    "agent/daemon/dra_notices.py",
-    "agent/daemon/driver_pause.py",
-    "agent/daemon/alignment_loop.py",
-    "agent/components/gpus/offer_notices.py",
-    "agent/daemon/rejections_loop.py",
-    "agent/daemon/reload.py",
+    "agent/nodetopo/components/gpus/health/notices.py",
+    "agent/nodetopo/components/rdma/health/notices.py",
+    "agent/nodetopo/components/gpus/health/trouble.py",
+    "agent/nodetopo/components/gpus/health/monitor.py",
+    "agent/nodetopo/components/dra/notices.py",
+    "agent/nodetopo/components/gpus/driver_pause.py",
+    "agent/nodetopo/components/audit/alignment/loop.py",
+    "agent/nodetopo/components/gpus/offer_notices.py",
+    "agent/nodetopo/components/audit/rejections_loop.py",
+    "agent/nodetopo/kernel/settings/reload.py",
 )
 """Where the reasons of Events are written."""
 
@@ -46,7 +46,7 @@ def test_every_reason_of_an_event_is_explained() -> None:
 def test_every_reason_for_not_being_ready_is_explained() -> None:
     spoken = {
         reason
-        for path in (ROOT / "agent/components").rglob("*.py")
+        for path in (ROOT / "agent/nodetopo/components").rglob("*.py")
         if path.name in ("readiness.py", "component.py")
         for reason in reasons_in(str(path))
     }

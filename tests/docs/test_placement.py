@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.allocation.rules import Model, Policy
-from agent.allocation.score import Score
+from nodetopo.allocation.rules import Model, Policy
+from nodetopo.allocation.score import Score
 from scripts.generators.placement import PAGE
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.main import main
+from nodetopo.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -26,7 +26,7 @@ def test_the_matrix_of_the_command_line_page_is_the_one_that_is_printed(
 def test_the_pages_show_what_the_daemon_prints_once() -> None:
     once = ("run", "--once", "--machine=dgx-h100", "--node-name=my-node", "--metrics-address=none")
     done = subprocess.run(
-        [sys.executable, "-m", "agent", *once, "--health-file=none"],
+        [sys.executable, "-m", "nodetopo", *once, "--health-file=none"],
         capture_output=True,
         text=True,
         check=True,

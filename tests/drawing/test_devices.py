@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.drawing.devices import find, row_name
-from agent.machines.bundled import machine
+from nodetopo.drawing.devices import find, row_name
+from nodetopo.machines.bundled import machine
 from tests.cli.conftest import Cli
 
 H100 = machine("dgx-h100")

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drawing import canvas
-from agent.drawing.devices import row_name
-from agent.drawing.node import draw
-from agent.errors import DecodeError
-from agent.formats.columns import width
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
-from agent.probes.importers.topo_m import parse_topo_m
+from nodetopo.drawing import canvas
+from nodetopo.drawing.devices import row_name
+from nodetopo.drawing.node import draw
+from nodetopo.errors import DecodeError
+from nodetopo.formats.columns import width
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.importers.topo_m import parse_topo_m
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, topo_m
 from tests.cli.shapes import collapsed, crowded, tray

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.formats.cdi import read
+from nodetopo.formats.cdi import read
 
 GOOD: dict[str, Any] = {
     "cdiVersion": "0.6.0",

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import InputError
-from agent.formats.document import (
+from nodetopo.errors import InputError
+from nodetopo.formats.document import (
     MAX_CHARACTERS,
     MAX_CONFIGURATION_ALIASES,
     MAX_CONFIGURATION_BYTES,
@@ -22,7 +22,7 @@ from agent.formats.document import (
     read_configuration,
     read_values,
 )
-from tests.config.resolving import resolve
+from tests.kernel.settings.resolving import resolve
 
 SCALARS = st.one_of(
     st.none(),

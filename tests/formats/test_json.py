@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.formats.json import MAX_CHARACTERS, MAX_NODES, load
+from nodetopo.formats.json import MAX_CHARACTERS, MAX_NODES, load
 
 
 def test_a_document_within_the_limits_is_loaded() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import DecodeError
-from agent.formats.loader_cache import CachedLibrary, cached_libraries
+from nodetopo.errors import DecodeError
+from nodetopo.formats.loader_cache import CachedLibrary, cached_libraries
 from tests.fake_nvml.build import c_compiler
 from tests.formats.loader_caches import (
     AARCH64,

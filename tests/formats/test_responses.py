@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.formats.responses import part, parts, texts
-from tests.daemon.label_simulation import SimulatedAgent, node
+from nodetopo.errors import ApiUnavailable
+from nodetopo.formats.responses import part, parts, texts
+from tests.components.labels.label_simulation import SimulatedAgent, node
 from tests.kubeapi.fake_api_server import FakeApi
 
 ENTRY = {"manager": "x", "operation": "Apply"}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import DecodeError
-from agent.formats import support_archive
-from agent.formats.support_archive import (
+from nodetopo.errors import DecodeError
+from nodetopo.formats import support_archive
+from nodetopo.formats.support_archive import (
     MANIFEST,
     SNAPSHOT,
     is_archive,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.formats import toml
+from nodetopo.formats import toml
 
 
 def test_a_document_is_read() -> None:

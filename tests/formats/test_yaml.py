@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.formats.document import load
+from nodetopo.formats.document import load
 
 WORDS: list[tuple[str, Any]] = [
     ("y", True),

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path)
     arguments = parser.parse_args(argv)
     atheris = imported()
-    with atheris.instrument_imports(include=["agent"]):
+    with atheris.instrument_imports(include=["nodetopo"]):
         from tests.fuzz.batch import CORPUS  # noqa: PLC0415 - after atheris
         from tests.fuzz.readers import READERS  # noqa: PLC0415
         from tests.fuzz.seeds import seeds  # noqa: PLC0415

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from tests.probes.importers.mutations import damage
+from tests.tools.importers.mutations import damage
 
 EXTREMES = (
     "-1",

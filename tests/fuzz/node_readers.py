@@ -9,19 +9,19 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from agent.formats import json as bounded_json
-from agent.kernel.http.server import MetricsServer, serve_metrics
-from agent.machines.bundled import machine
-from agent.probes.host.cdi import cdi_specs
-from agent.probes.host.paths import HostPaths
-from agent.probes.kubelet.file import UnusableError, read_configuration
-from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
-from agent.probes.kubelet.state import cpu_state, device_state, memory_state
-from agent.probes.sysfs.files import Files
-from agent.probes.sysfs.tree import Tree
-from agent.zones.node_resource_topology import attributes, content
-from agent.zones.zones import zones
+from nodetopo.components.zones.node_resource_topology import attributes, content
+from nodetopo.components.zones.zones import zones
+from nodetopo.formats import json as bounded_json
+from nodetopo.kernel.http.server import MetricsServer, serve_metrics
+from nodetopo.machines.bundled import machine
+from nodetopo.probes.host.cdi import cdi_specs
+from nodetopo.probes.host.paths import HostPaths
+from nodetopo.probes.kubelet.file import UnusableError, read_configuration
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.probes.kubelet.podresources import ALLOCATABLE, LIST, PodResources
+from nodetopo.probes.kubelet.state import cpu_state, device_state, memory_state
+from nodetopo.probes.sysfs.files import Files
+from nodetopo.probes.sysfs.tree import Tree
 from tests.kernel.readings import readings
 
 _STATES = {"cpu": cpu_state, "memory": memory_state, "devices": device_state}

@@ -14,28 +14,28 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from agent.cli.main import BAD_INPUT, COULD_NOT_TELL, FAILED, OK, main
-from agent.config.data_files import check as check_checks
-from agent.config.data_files import load_levels
-from agent.config.origin import ConfigFile
-from agent.config.resolve import Resolved
-from agent.errors import AgentError
-from agent.formats import json as bounded_json
-from agent.formats import toml
-from agent.formats.document import load_all
-from agent.formats.loader_cache import cached_libraries
-from agent.health.saved import decode as decode_health
-from agent.model.codec import decode, encode
-from agent.model.gpu import Gpu
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import unpack
-from agent.probes.discover import NO_READING, discover
-from agent.probes.kubelet.api import settings_from_configz
-from agent.probes.kubelet.metrics import metrics_from_text
-from agent.probes.sysfs import tree
-from agent.probes.sysfs.host import Roots
-from agent.probes.sysfs.kernel_log import parse as parse_kernel_record
-from agent.probes.sysfs.pci_config import parse_vpd
+from nodetopo.cli.main import BAD_INPUT, COULD_NOT_TELL, FAILED, OK, main
+from nodetopo.components.audit.checks_file import check as check_checks
+from nodetopo.components.gpus.health.saved import decode as decode_health
+from nodetopo.components.labels.levels_file import load_levels
+from nodetopo.errors import AgentError
+from nodetopo.formats import json as bounded_json
+from nodetopo.formats import toml
+from nodetopo.formats.document import load_all
+from nodetopo.formats.loader_cache import cached_libraries
+from nodetopo.kernel.settings.origin import ConfigFile
+from nodetopo.kernel.settings.resolve import Resolved
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import NO_READING, discover
+from nodetopo.probes.kubelet.api import settings_from_configz
+from nodetopo.probes.kubelet.metrics import metrics_from_text
+from nodetopo.probes.sysfs import tree
+from nodetopo.probes.sysfs.host import Roots
+from nodetopo.probes.sysfs.kernel_log import parse as parse_kernel_record
+from nodetopo.probes.sysfs.pci_config import parse_vpd
+from nodetopo.tools.capture.archive import unpack
 from tests.conftest import NODES
 from tests.fuzz import node_readers
 

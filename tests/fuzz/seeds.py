@@ -4,17 +4,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from agent.cli.output import Style
-from agent.cli.topo.matrix import legend
-from agent.cli.topo.matrix import text as matrix_text
-from agent.formats import json as bounded_json
-from agent.machines.bundled import machine
-from agent.model.codec import encode
-from agent.topology.matrix import matrix
-from tests.bandwidth import logs
-from tests.probes.importers import rdma_topo_text
-from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
-from tests.probes.importers.topo_m_text import TEXT
+from nodetopo.cli.output import Style
+from nodetopo.cli.topo.matrix import legend
+from nodetopo.cli.topo.matrix import text as matrix_text
+from nodetopo.formats import json as bounded_json
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import encode
+from nodetopo.topology.matrix import matrix
+from tests.tools.bandwidth import logs
+from tests.tools.importers import rdma_topo_text
+from tests.tools.importers.nccl_xml_text import BY_HAND, DUMP
+from tests.tools.importers.topo_m_text import TEXT
 
 _SNAPSHOTS = ("l40s-pcie-4", "ac922", "h100-vm-1", "hgx-a100-4")
 
@@ -271,7 +271,9 @@ featureGates: {A: true}
 
 
 def _answers() -> list[str]:
-    from agent.probes.kubelet.pb import podresources_pb2 as pb  # noqa: PLC0415 - only for its reader
+    from nodetopo.probes.kubelet.pb import (  # noqa: PLC0415 - only for its reader
+        podresources_pb2 as pb,
+    )
 
     device = {
         "resource_name": "nvidia.com/gpu",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agent.model.limits import MAX_GPUS, MAX_HCAS
+from nodetopo.model.limits import MAX_GPUS, MAX_HCAS
 from tests.budget import IS_NIGHTLY, cases
 from tests.fuzz.batch import CORPUS
 from tests.fuzz.hostile import ACCEPTED, HOSTILE, LARGEST
@@ -24,7 +24,7 @@ def batch(*arguments: str) -> None:
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["agent", "."])},
         timeout=7200 if IS_NIGHTLY else 240,
     )
     assert ended.returncode == 0, ended.stderr[-6000:]

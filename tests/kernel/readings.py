@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from agent.kernel.components import COMPONENTS, has_part, part
-from agent.kernel.http.families import KERNEL, KernelReading
-from agent.model.snapshot import Snapshot
+from nodetopo.kernel.components import COMPONENTS, has_part, part
+from nodetopo.kernel.http.families import KERNEL, KernelReading
+from nodetopo.model.snapshot import Snapshot
 
 
 def readings(snapshot: Snapshot | None = None, **facts: Any) -> Mapping[str, object]:

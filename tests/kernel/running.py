@@ -7,15 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from agent.config.settings import Settings
-from agent.daemon.target import Machine, Target
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.kernel.component import Component, Kernel
-from agent.kernel.components import terms_of
-from agent.kernel.made import add
-from agent.model.nvml_event import NvmlStatus
-from agent.model.snapshot import Snapshot
-from agent.store import SnapshotStore
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.kernel.component import Component, Kernel
+from nodetopo.kernel.components import terms_of
+from nodetopo.kernel.made import add
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kernel.target import Machine, Target
+from nodetopo.model.nvml_event import NvmlStatus
+from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.machines import node
 from tests.generous_deadlines import generous_deadlines
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.components.gpus.component import Gpus
-from agent.daemon import loops
-from agent.daemon.plugins import PluginSet
-from agent.daemon.target import Machine
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.kernel.app import Daemon
-from agent.kernel.component import Kernel
-from agent.model.nvml_event import NvmlStatus
-from agent.model.snapshot import Snapshot
+from nodetopo.components.gpus.component import Gpus
+from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.kernel import loops
+from nodetopo.kernel.app import Daemon
+from nodetopo.kernel.component import Kernel
+from nodetopo.kernel.target import Machine
+from nodetopo.model.nvml_event import NvmlStatus
+from nodetopo.model.snapshot import Snapshot
 from tests.kernel.running import WHOLE, component_of, kernel_of
 
 

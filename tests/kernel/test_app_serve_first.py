@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.components.gpus.component import Gpus
-from agent.config.settings import Settings
-from agent.daemon.plugins import PluginSet
-from agent.errors import InputError
-from agent.kernel.app import Daemon
-from agent.kernel.component import MOST_S, QUIET_S, STEP_S, wait_registered
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from tests.daemon.plugin_sets import serving_node
+from nodetopo.components.gpus.component import Gpus
+from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.errors import InputError
+from nodetopo.kernel.app import Daemon
+from nodetopo.kernel.component import MOST_S, QUIET_S, STEP_S, wait_registered
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from tests.components.gpus.plugin_sets import serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.kernel.running import WHOLE, component_of, running, with_settings
 

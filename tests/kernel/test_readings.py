@@ -4,10 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from agent.components.labels.component import Labels
-from agent.components.zones.component import Zones
-from agent.kernel.components import COMPONENTS, has_part
-from agent.kernel.http.families import KERNEL, readings
+from nodetopo.components.labels.component import Labels
+from nodetopo.components.zones.component import Zones
+from nodetopo.kernel.components import COMPONENTS, has_part
+from nodetopo.kernel.http.families import KERNEL, readings
 from tests.kernel.running import added, component_of, kernel_of, running
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi.client import Answer, Api
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.client import Answer, Api
 from tests.kubeapi.fake_node_features import FakeFeatures
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi.client import Answer, Api
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.client import Answer, Api
 
 Object = dict[str, Any]
 Leaf = tuple[str, ...]

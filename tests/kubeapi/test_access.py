@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi.access import access
-from agent.probes.host import service_account
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.access import access
+from nodetopo.probes.host import service_account
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,9 +94,9 @@ def test_a_proxy_is_left_to_the_package(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_pod_needs_no_kubernetes_package(account: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from agent.probes.host import service_account\n"
+        "from nodetopo.probes.host import service_account\n"
         f"service_account.DIRECTORY = Path({str(account)!r})\n"
-        "from agent.kubeapi.client import Api\n"
+        "from nodetopo.kubeapi.client import Api\n"
         "print(Api(None).host, 'kubernetes' in sys.modules)"
     )
     shown = subprocess.run(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.kubeapi.apply import other_managers
+from nodetopo.kubeapi.apply import other_managers
 
 ZONES = ("zones", "attributes")
 

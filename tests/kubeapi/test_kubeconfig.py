@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi import access as access_module
-from agent.kubeapi.client import Api
-from agent.kubeapi.kubeconfig import plain
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi import access as access_module
+from nodetopo.kubeapi.client import Api
+from nodetopo.kubeapi.kubeconfig import plain
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
@@ -241,7 +241,7 @@ def test_a_file_that_is_no_kubeconfig_is_left_to_the_package(text: str, tmp_path
 def test_a_plain_kubeconfig_needs_no_kubernetes_package(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from agent.kubeapi.client import Api\n"
+        "from nodetopo.kubeapi.client import Api\n"
         f"print(Api(Path({str(written(tmp_path, HTTP, {'token': 't'}))!r})).host)\n"
         "print('kubernetes' in sys.modules)"
     )

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi.client import following_page, pages
-from agent.kubeapi.lists import list_metadata, list_objects
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.client import following_page, pages
+from nodetopo.kubeapi.lists import list_metadata, list_objects
 from tests.kubeapi.fake_api_server import DirectApi
 from tests.kubeapi.fake_lists import FakeLists
 

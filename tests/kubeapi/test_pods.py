@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi import pods as pods_module
-from agent.kubeapi.pods import ApiServer, joined, pods_of_node
-from agent.model.node import NodeStatus
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi import pods as pods_module
+from nodetopo.kubeapi.pods import ApiServer, joined, pods_of_node
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod
 
 GPUS = (AssignedDevices(resource="nvidia.com/gpu", ids=("GPU-1",)),)
 MEMORY = (AssignedMemory(kind="memory", size_bytes=1, numa_nodes=(0,)),)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.kubeapi.slices import SliceWatch
+from nodetopo.kubeapi.slices import SliceWatch
 from tests.deviceplugin.eventually import eventually
 from tests.kubeapi.fake_api_server import kubeconfig
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.kubeapi.client import LONGEST_PAUSE_S, Refused
-from agent.kubeapi.watch import NodeWatch
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.client import LONGEST_PAUSE_S, Refused
+from nodetopo.kubeapi.watch import NodeWatch
 from tests.deviceplugin.eventually import eventually
 from tests.kubeapi.fake_api_server import kubeconfig
 from tests.kubeapi.fake_watch import FakeWatch, watched

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, ContainerKind, Pod
-from agent.model.snapshot import Snapshot
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, ContainerKind, Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.lab.admission_case import Case
 from tests.lab.admission_kubelet import held_memory, snapshot
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.model.kubelet import KubeletSettings
-from agent.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_machine import Machine
 from tests.lab.build import kubernetes_version
 

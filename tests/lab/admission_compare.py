@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.admission.admit import PodAdmission, admit
-from agent.model.pod import Pod
-from agent.model.snapshot import Snapshot
+from nodetopo.admission.admit import PodAdmission, admit
+from nodetopo.model.pod import Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.lab.admission_case import Case, is_settled, readable
 from tests.lab.admission_kubelet import Outcome, held_memory, outcomes, snapshot
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.model.gpu import Gpu
-from agent.model.kubelet_state import (
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.kubelet_state import (
     CpuState,
     DeviceState,
     HeldDevices,
@@ -19,10 +19,10 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.node import NodeOffer, NodeStatus, PlacedDevice
-from agent.model.numa import CpuSet
-from agent.model.pod import Pod
-from agent.model.snapshot import Snapshot
+from nodetopo.model.node import NodeOffer, NodeStatus, PlacedDevice
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.lab.admission_case import GPU, Case
 from tests.lab.build import binaries
 from tests.lab.namespace import KUBELET_DIR, unshare_flags

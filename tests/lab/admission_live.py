@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from agent.admission.admit import admit
-from agent.cli.admit import preference
-from agent.cli.live_pods import with_pods
-from agent.config.settings import Settings
-from agent.kubeapi.pods import pod_from_object
-from agent.machines.bundled import machine
-from agent.model.pod import Pod
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.state import read_kubelet_state
+from nodetopo.admission.admit import admit
+from nodetopo.cli.admit import preference
+from nodetopo.cli.live_pods import with_pods
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kubeapi.pods import pod_from_object
+from nodetopo.machines.bundled import machine
+from nodetopo.model.pod import Pod
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.config import read_kubelet_settings
+from nodetopo.probes.kubelet.state import read_kubelet_state
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from agent.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
+from nodetopo.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
 
 GIB = 1 << 30
 _MIB = 1 << 20

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from agent.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device
 from tests.lab.admission_machine import GIB, Machine, random_machine
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import grpc
 
-from agent.errors import UnreadableError
-from agent.model.pod import Pod
-from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.kubelet.podresources import PodResources
+from nodetopo.errors import UnreadableError
+from nodetopo.model.pod import Pod
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.probes.kubelet.podresources import PodResources
 from tests.lab.waiting import wait_for
 
 _METHOD = "/v1.PodResourcesLister/GetAllocatableResources"

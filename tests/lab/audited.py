@@ -3,18 +3,18 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.checks.alignment.measure import measured
-from agent.checks.alignment.record import PodAlignment
-from agent.config.settings import Settings
-from agent.daemon.alignment_loop import AlignmentLoop
-from agent.daemon.rejections_loop import RejectionsLoop
-from agent.daemon.running_pods import RunningPods
-from agent.kubeapi.pods import joined, pods_of_node
-from agent.model.codec import decode
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.publish.events import PodEventPublisher
-from agent.store import SnapshotStore
+from nodetopo.components.audit.alignment.loop import AlignmentLoop
+from nodetopo.components.audit.alignment.measure import measured
+from nodetopo.components.audit.alignment.record import PodAlignment
+from nodetopo.components.audit.rejections_loop import RejectionsLoop
+from nodetopo.kernel.events import PodEventPublisher
+from nodetopo.kernel.running_pods import RunningPods
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kubeapi.pods import joined, pods_of_node
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.config import read_kubelet_settings
 from tests.lab.account import account_token, rules
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster

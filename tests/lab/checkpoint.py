@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 
 FILE = "kubelet_internal_checkpoint"
 """In the device plugins' directory (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go)."""

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.probes.capture.archive import unpack
+from nodetopo.tools.capture.archive import unpack
 from tests.lab.api import Api
 from tests.lab.build import binaries
 from tests.lab.control_plane import Alpha, ControlPlane, free_port

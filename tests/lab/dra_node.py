@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from agent.model.codec import decode
+from nodetopo.model.codec import decode
 from tests.deploy.kustomize import documents
 from tests.deviceplugin.driver_tree import add_nodes, install
 from tests.lab import deployment

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.publish.labels.nfd import NodeFeaturePublisher
+from nodetopo.components.labels.outputs.nfd import NodeFeaturePublisher
 from tests.bench.fleet_identity import NAMESPACE, pod
 from tests.deploy.kustomize import render
 from tests.lab.api import Api, Object

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import CHANNEL_OPTIONS
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.registration import CHANNEL_OPTIONS
 
 _SERVICE = "/v1beta1.DevicePlugin/"
 _STREAM = f"{_SERVICE}ListAndWatch"

@@ -17,18 +17,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from agent.components.rdma.companion import HcaCompanion
-from agent.components.rdma.plan import RdmaPlan
-from agent.config.settings import Settings
-from agent.daemon.plugins import PluginSet
-from agent.kernel.places import Places
-from agent.model.codec import decode
-from agent.model.nvlink import Closeness
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.snapshot import Snapshot
-from agent.rdma.pairing import Pairing
-from agent.rdmaplugin.joint import WINDOW_S, JointPlacement, Kind
-from agent.rdmaplugin.resources import key_of
+from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.components.rdma.companion import HcaCompanion
+from nodetopo.components.rdma.joint import WINDOW_S, JointPlacement, Kind
+from nodetopo.components.rdma.plan import RdmaPlan
+from nodetopo.components.rdma.resources import key_of
+from nodetopo.kernel.places import Places
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.model.codec import decode
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.pairing import Pairing
 from tests.generous_deadlines import generous_deadlines
 from tests.lab.admission_case import pod_object
 from tests.lab.build import binaries

@@ -5,11 +5,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.errors import UnreadableError
-from agent.model.kubelet import KubeletSettings
-from agent.probes.capture.archive import unpack
-from agent.probes.kubelet.api import KubeletApi
-from agent.probes.kubelet.config import read_kubelet_settings
+from nodetopo.errors import UnreadableError
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.probes.kubelet.api import KubeletApi
+from nodetopo.probes.kubelet.config import read_kubelet_settings
+from nodetopo.tools.capture.archive import unpack
 from tests.lab import namespace
 from tests.lab.build import binaries
 from tests.lab.cluster import MACHINES, run_parent

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.model.pod import Pod
+from nodetopo.model.pod import Pod
 from tests.lab import checkpoint, namespace
 from tests.lab.allocatable import assigned, healthy
 from tests.lab.checkpoint import Checkpoint

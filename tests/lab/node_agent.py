@@ -65,15 +65,15 @@ class NodeAgent:
 
         Args:
             extra_args: more of the command line.
-            code: the directory whose ``agent`` is run: another version, perhaps.
+            code: the checkout whose ``nodetopo`` is run: another version, perhaps.
             prefix: the command by way of which it is started, such as ``unshare``.
         """
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._program = self._processes.start(
             self._program_name,
-            [sys.executable, "-m", "agent", "run", *self._flags(), *extra_args],
+            [sys.executable, "-m", "nodetopo", "run", *self._flags(), *extra_args],
             environment={"NODETOPO_FAKE_NVML": str(self._nvml.directory)},
-            directory=code,
+            directory=code / "agent",
             prefix=prefix,
         )
 

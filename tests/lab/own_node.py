@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agent.publish.labels.nfd import NODE_NAME_LABEL
+from nodetopo.components.labels.outputs.nfd import NODE_NAME_LABEL
 from tests.bench.fleet_identity import loose_token, pod_token
 from tests.deploy.kustomize import render
 from tests.lab.api import Api, ApiError

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 
 Gpus = tuple[int, ...]

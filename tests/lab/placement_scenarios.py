@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.lab.grpc_proxy import Asked, Tap
 from tests.lab.machine_node import Node
 from tests.lab.placement import DAY, SURPLUS, Gpus, Job, Offer, Turn

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.model import kubernetes
+from nodetopo.model import kubernetes
 
 VARIABLE = "NODETOPO_LAB_KUBERNETES"
 

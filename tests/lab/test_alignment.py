@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.numa import CpuSet
-from agent.model.pod import Container
+from nodetopo.machines.bundled import machine
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Container
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed

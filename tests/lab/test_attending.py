@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.alignment_loop import LOOK_S
+from nodetopo.components.audit.alignment.loop import LOOK_S
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

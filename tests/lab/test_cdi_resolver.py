@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from agent.model.cdi import CdiRegistry, CdiSpec, device_name
-from agent.probes.host.cdi import cdi_specs
-from agent.probes.host.paths import HostPaths
-from agent.probes.sysfs.files import Files
+from nodetopo.model.cdi import CdiRegistry, CdiSpec, device_name
+from nodetopo.probes.host.cdi import cdi_specs
+from nodetopo.probes.host.paths import HostPaths
+from nodetopo.probes.sysfs.files import Files
 from tests.lab.cdi import Answer, Library, library
 
 pytestmark = pytest.mark.lab

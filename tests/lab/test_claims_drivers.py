@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from agent.cluster.export.dra import ClaimOptions, export_claims
-from agent.cluster.export.shapes import Shape, shapes_of
-from agent.machines import bundled
-from agent.model.snapshot import Snapshot
-from agent.probes.dra import devices_of
-from tests.cluster.export.drivers import (
+from nodetopo.machines import bundled
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.dra import devices_of
+from nodetopo.tools.cluster.export.dra import ClaimOptions, export_claims
+from nodetopo.tools.cluster.export.shapes import Shape, shapes_of
+from tests.lab.api import Object
+from tests.lab.dra_allocator import DraAllocator
+from tests.tools.cluster.export.drivers import (
     CPU_CLASS,
     DRANET,
     NVIDIA,
@@ -26,8 +28,6 @@ from tests.cluster.export.drivers import (
     ours,
     places_of,
 )
-from tests.lab.api import Object
-from tests.lab.dra_allocator import DraAllocator
 
 pytestmark = pytest.mark.lab
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli.main import main
-from agent.machines import bundled
-from tests.cluster.claimed import claim, plain
-from tests.cluster.export.dra_machines import slices
+from nodetopo.cli.main import main
+from nodetopo.machines import bundled
 from tests.lab.cluster import Cluster
+from tests.tools.cluster.claimed import claim, plain
+from tests.tools.cluster.export.dra_machines import slices
 
 pytestmark = pytest.mark.lab
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.cluster.export.dra import ClaimOptions, claim_spec, export_claims
-from agent.cluster.export.shapes import shape_of
-from agent.machines import bundled
-from tests.cluster.export.dra_machines import free_sets, slices, taken
+from nodetopo.machines import bundled
+from nodetopo.tools.cluster.export.dra import ClaimOptions, claim_spec, export_claims
+from nodetopo.tools.cluster.export.shapes import shape_of
 from tests.lab.api import ApiError, Object
 from tests.lab.cluster import Cluster
 from tests.lab.dra_allocator import DraAllocator
 from tests.lab.schedulers.exported import lost
+from tests.tools.cluster.export.dra_machines import free_sets, slices, taken
 
 pytestmark = pytest.mark.lab
 

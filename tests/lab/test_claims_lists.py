@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.cluster.export.dra import ClaimOptions
-from agent.machines import bundled
-from tests.cluster.export.drivers import (
+from nodetopo.machines import bundled
+from nodetopo.tools.cluster.export.dra import ClaimOptions
+from tests.lab.dra_allocator import DraAllocator
+from tests.lab.test_claims_drivers import exported, filled
+from tests.tools.cluster.export.drivers import (
     CPU_CLASS,
     NVIDIA_CLASS,
     Dranet,
@@ -17,8 +19,6 @@ from tests.cluster.export.drivers import (
     nvidia_gpus,
     places_of,
 )
-from tests.lab.dra_allocator import DraAllocator
-from tests.lab.test_claims_drivers import exported, filled
 
 pytestmark = pytest.mark.lab
 

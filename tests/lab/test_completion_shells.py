@@ -9,7 +9,7 @@ from select import select
 
 import pytest
 
-from agent.cli.main import main
+from nodetopo.cli.main import main
 from tests.lab.debian import ensure_installed
 
 pytestmark = pytest.mark.lab

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cluster.export.dra import ClaimOptions, export_claims
-from agent.cluster.export.shapes import shape_of
-from agent.machines import bundled
-from tests.cluster.export.drivers import CHANNEL_CLASS, channel_claim, channels, our_classes, ours
+from nodetopo.machines import bundled
+from nodetopo.tools.cluster.export.dra import ClaimOptions, export_claims
+from nodetopo.tools.cluster.export.shapes import shape_of
 from tests.lab.dra_allocator import DraAllocator
+from tests.tools.cluster.export.drivers import (
+    CHANNEL_CLASS,
+    channel_claim,
+    channels,
+    our_classes,
+    ours,
+)
 
 pytestmark = pytest.mark.lab
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from agent.allocation.allocator import Allocator
-from agent.dra.pool import Pool
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.components.dra.pool import Pool
 from tests.budget import cases
 from tests.lab.audit import moment
 from tests.lab.claims import CLASSES, Claims, pod_with, request, spec

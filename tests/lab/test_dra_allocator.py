@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.export.dra import claim_spec
-from agent.dra.devices import Conditions
-from agent.dra.form import Form
-from agent.dra.pool import Pool
-from agent.dra.slices import changes
-from agent.machines.bundled import machine
-from agent.model.dra import NUMA_NODE, PCIE_ROOT
-from agent.model.snapshot import Snapshot
-from tests.cluster.export.dra_machines import slices as nvidia_slices
+from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.form import Form
+from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.slices import changes
+from nodetopo.machines.bundled import machine
+from nodetopo.model.dra import NUMA_NODE, PCIE_ROOT
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.cluster.export.dra import claim_spec
 from tests.deploy.kustomize import documents
 from tests.lab import deployment
 from tests.lab.api import Object
@@ -29,6 +28,7 @@ from tests.lab.claims import CLAIMS, CLASSES, SLICES, Claims, pod_with, request,
 from tests.lab.cluster import Cluster
 from tests.lab.dra_allocator import Allocated, DraAllocator
 from tests.lab.waiting import wait_for
+from tests.tools.cluster.export.dra_machines import slices as nvidia_slices
 
 pytestmark = pytest.mark.lab
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.export.dra_machines import slices as nvidia_slices
 from tests.lab.claims import SLICES, Claims, pod_with, spec
 from tests.lab.cluster import Cluster
 from tests.lab.dra_node import (
@@ -25,6 +24,7 @@ from tests.lab.dra_node import (
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed
 from tests.lab.waiting import wait_for
+from tests.tools.cluster.export.dra_machines import slices as nvidia_slices
 
 pytestmark = pytest.mark.lab
 

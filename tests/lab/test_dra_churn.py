@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.bench import dra_churn
 from tests.lab.dra_allocator import AllocatorError, DraAllocator
 

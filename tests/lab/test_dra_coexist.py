@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from agent.model.codec import decode
-from tests.cluster.export.dra_machines import slices as nvidia_slices
+from nodetopo.model.codec import decode
 from tests.lab.api import Object
 from tests.lab.claims import CLASSES, SLICES
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
 from tests.lab.waiting import wait_for
+from tests.tools.cluster.export.dra_machines import slices as nvidia_slices
 
 pytestmark = pytest.mark.lab
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.model.codec import decode
+from nodetopo.model.codec import decode
 from tests.deploy.kustomize import documents
 from tests.deviceplugin.driver_tree import add_nodes, install
 from tests.lab import deployment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.deviceplugin.registration import RegistrationClient, RegistrationError
+from nodetopo.deviceplugin.registration import RegistrationClient, RegistrationError
 from tests.budget import cases
 from tests.lab import namespace
 from tests.lab.cluster import Cluster
@@ -232,7 +232,7 @@ def _next_version(directory: Path) -> Path:
     shutil.copytree(
         REPOSITORY / "agent", directory / "agent", ignore=shutil.ignore_patterns("__pycache__")
     )
-    init = directory / "agent" / "__init__.py"
+    init = directory / "agent" / "nodetopo" / "__init__.py"
     text = init.read_text("utf-8")
     changed = text.replace('__version__ = "', '__version__ = "99.')
     assert changed != text

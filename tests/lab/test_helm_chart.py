@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-import agent
-from agent.cli.main import parser
-from agent.cli.settings import given
-from agent.components.rdma.settings import RDMA_USUAL_PLACE
-from agent.config.rdma import parse
-from agent.config.resolve import Resolved
+import nodetopo
+from nodetopo.cli.main import parser
+from nodetopo.cli.settings import given
+from nodetopo.components.rdma.pools_file import parse
+from nodetopo.components.rdma.settings import RDMA_USUAL_PLACE
+from nodetopo.kernel.settings.resolve import Resolved
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
 
@@ -118,7 +118,7 @@ def test_the_chart_passes_helms_own_checks() -> None:
 
 def test_the_chart_has_the_version_of_the_agent() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    assert chart["appVersion"] == agent.__version__
+    assert chart["appVersion"] == nodetopo.__version__
 
 
 def test_the_base_is_the_same() -> None:

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from agent.probes.capture.archive import unpack
-from agent.publish.labels.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.tools.capture.archive import unpack
+from tests.components.labels.outputs.desired_labels import desired
 from tests.lab.api import Api, ApiError, Object
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.granted import wait_granted
@@ -23,7 +24,6 @@ from tests.lab.node_agent import REPOSITORY, NodeAgent
 from tests.lab.own_node import EVENTS, apply_event, bare_node, relabel
 from tests.lab.schedulers import objects
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 
@@ -367,7 +367,7 @@ def test_the_job_takes_our_labels_from_all_nodes_and_leaves_those_of_others(
     kubeconfig = cluster.control_plane.write_kubeconfig("chart-cleaner", cleaner.token)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "agent", *container["args"]),
+            *(sys.executable, "-m", "nodetopo", *container["args"]),
             *("--kubeconfig", kubeconfig, "--output", "json"),
         ],
         cwd=REPOSITORY,

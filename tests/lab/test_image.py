@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-import agent
+import nodetopo
 from tests.fake_nvml.build import library
 from tests.lab import deployment
 from tests.lab.cluster import Cluster, run_parent
@@ -166,7 +166,7 @@ def test_bytecode_of_all_modules_is_there(image: Tree) -> None:
 def test_the_environment_adds_no_module(image: Tree, scratch: Path, start: list[str]) -> None:
     hostile = scratch / "hostile"
     hostile.mkdir()
-    for module in ("sitecustomize", "usercustomize", "structlog", "yaml", "agent"):
+    for module in ("sitecustomize", "usercustomize", "structlog", "yaml", "nodetopo"):
         hostile.joinpath(f"{module}.py").write_text("import os; os._exit(66)\n")
     done = printed(
         image,
@@ -175,12 +175,12 @@ def test_the_environment_adds_no_module(image: Tree, scratch: Path, start: list[
         mounts={"/hostile": hostile},
         environment={
             "PYTHONPATH": "/hostile",
-            "PYTHONSTARTUP": "/hostile/agent.py",
+            "PYTHONSTARTUP": "/hostile/nodetopo.py",
             "PYTHONUSERBASE": "/hostile",
             "PYTHONINSPECT": "1",
         },
     )
-    assert (done.returncode, agent.__version__ in done.stdout) == (0, True), done
+    assert (done.returncode, nodetopo.__version__ in done.stdout) == (0, True), done
 
 
 def test_the_root_cannot_be_written_to(image: Tree, scratch: Path) -> None:

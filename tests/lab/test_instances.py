@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from agent.errors import UnreadableError
+from nodetopo.errors import UnreadableError
 from tests.lab.api import ApiError
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.rdmaplugin.joint import Kind
+from nodetopo.components.rdma.joint import Kind
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device
 from tests.lab.admission_kubelet import outcomes
 from tests.lab.admission_machine import Core, Machine

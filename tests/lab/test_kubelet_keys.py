@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.checks.catalogue import rule
-from agent.checks.engine import evaluate
-from agent.model.kubelet_keys import KEYS, SINCE, Keys
-from agent.model.node import NodeStatus
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.api import settings_from_configz
-from agent.probes.kubelet.config import read_kubelet_settings
+from nodetopo.checks.engine import evaluate
+from nodetopo.components.audit.catalogue import rule
+from nodetopo.model.kubelet_keys import KEYS, SINCE, Keys
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.api import settings_from_configz
+from nodetopo.probes.kubelet.config import read_kubelet_settings
 from tests.lab.build import kubernetes_version
 from tests.lab.lone_kubelet import LoneKubelet
 from tests.lab.release import chosen

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from agent.checks.catalogue import rule
-from agent.checks.engine import evaluate
-from agent.formats import json as bounded_json
-from agent.model.codec import decode
-from agent.model.kubelet_state import KubeletState
-from agent.model.node import NodeStatus
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.state import cpu_state, memory_state
+from nodetopo.checks.engine import evaluate
+from nodetopo.components.audit.catalogue import rule
+from nodetopo.formats import json as bounded_json
+from nodetopo.model.codec import decode
+from nodetopo.model.kubelet_state import KubeletState
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.state import cpu_state, memory_state
 from tests.budget import cases
 from tests.lab.build import kubernetes_version
 from tests.lab.cluster import MACHINES

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.checks.catalogue import rule
-from agent.checks.engine import evaluate
-from agent.checks.rule import Verdict
-from agent.cli.live_pods import with_pods
-from agent.config.settings import Settings
-from agent.errors import ApiUnavailable, UnreadableError
-from agent.kubeapi.pods import AUDITED_RIGHTS, ApiServer
-from agent.model.snapshot import Snapshot
-from agent.probes.host import service_account
-from agent.probes.kubelet.api import KubeletApi, settings_from_configz
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.metrics import metrics_from_text
+from nodetopo.checks.engine import evaluate
+from nodetopo.checks.rule import Verdict
+from nodetopo.cli.live_pods import with_pods
+from nodetopo.components.audit.catalogue import rule
+from nodetopo.errors import ApiUnavailable, UnreadableError
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kubeapi.pods import AUDITED_RIGHTS, ApiServer
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.host import service_account
+from nodetopo.probes.kubelet.api import KubeletApi, settings_from_configz
+from nodetopo.probes.kubelet.config import read_kubelet_settings
+from nodetopo.probes.kubelet.metrics import metrics_from_text
 from tests.lab.account import account_token, rules
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.errors import UnreadableError
-from agent.model.kubelet import KubeletMetrics, KubeletSettings
-from agent.model.kubelet_state import CpuState, KubeletState
-from agent.model.numa import CpuSet
-from agent.probes.kubelet.api import settings_from_configz
-from agent.probes.kubelet.metrics import metrics_from_text
-from agent.probes.kubelet.state import read_kubelet_state
+from nodetopo.errors import UnreadableError
+from nodetopo.model.kubelet import KubeletMetrics, KubeletSettings
+from nodetopo.model.kubelet_state import CpuState, KubeletState
+from nodetopo.model.numa import CpuSet
+from nodetopo.probes.kubelet.api import settings_from_configz
+from nodetopo.probes.kubelet.metrics import metrics_from_text
+from nodetopo.probes.kubelet.state import read_kubelet_state
 from tests.budget import cases
 from tests.lab.kubelet_configurations import configuration
 from tests.lab.lone_kubelet import LoneKubelet

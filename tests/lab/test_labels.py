@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agent.probes.capture.archive import unpack
-from agent.publish.labels.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.tools.capture.archive import unpack
+from tests.components.labels.outputs.desired_labels import desired
 from tests.lab.api import Api, Object
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.node_agent import NodeAgent
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.probes.pods.manifest import pods_from_manifest
+from nodetopo.errors import InputError
+from nodetopo.probes.pods.manifest import pods_from_manifest
 from scripts.generators.manifests import RECORD
 from scripts.generators.registry import hint
 from tests.lab.api import Api, ApiError, Object

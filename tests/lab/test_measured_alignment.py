@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.checks.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment
-from agent.daemon.alignment_loop import MeasuredPods
+from nodetopo.components.audit.alignment.loop import MeasuredPods
+from nodetopo.components.audit.alignment.record import Alignment, NvlinkSpan, Part, PodAlignment
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

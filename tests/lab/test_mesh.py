@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.allocation.brute_force import BruteForce
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

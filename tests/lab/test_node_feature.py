@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ApiUnavailable
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
-from agent.publish.labels.nfd import NodeFeaturePublisher
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.components.labels.outputs.nfd import NodeFeaturePublisher
+from nodetopo.errors import ApiUnavailable
+from nodetopo.machines.bundled import machine
 from tests.bench.fleet_identity import NAMESPACE
+from tests.components.labels.outputs.desired_labels import desired
 from tests.lab import featured
 from tests.lab.api import Object
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
+from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
 from tests.deviceplugin.driver_tree import know
 from tests.lab.nvidia.cases import GPU, ONE, THREE, Case
 from tests.lab.nvidia.desk import Desk

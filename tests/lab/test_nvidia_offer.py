@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.devices import PluginDevice
 from tests.lab.nvidia.cases import CASES, Case
 from tests.lab.nvidia.desk import Answer, Desk, Kubelet
 

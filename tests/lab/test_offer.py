@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
-from agent.publish.labels.node import NodeLabelPublisher
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.machines.bundled import machine
+from tests.components.labels.outputs.desired_labels import desired
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU
 from tests.lab.waiting import wait_for
-from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.lab
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.labels.catalogue import CATALOGUE
-from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import DesiredLabels
+from nodetopo.components.labels.catalogue import CATALOGUE
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.output import DesiredLabels
 from tests.lab.api import Api, ApiError
 from tests.lab.cluster import Cluster
 from tests.lab.own_node import (

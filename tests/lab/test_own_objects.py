@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.kubeapi.apply import connection
-from agent.publish.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher
-from agent.publish.labels.nfd import NodeFeaturePublisher
-from agent.publish.zones import NodeZonesPublisher
-from agent.zones.node_resource_topology import attributes, content
-from agent.zones.zones import zones
+from nodetopo.components.labels.outputs.nfd import NodeFeaturePublisher
+from nodetopo.components.zones.node_resource_topology import attributes, content
+from nodetopo.components.zones.publish import NodeZonesPublisher
+from nodetopo.components.zones.zones import zones
+from nodetopo.kernel.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher
+from nodetopo.kubeapi.apply import connection
 from tests.bench.fleet_identity import pod
+from tests.components.labels.outputs.desired_labels import desired
+from tests.components.zones.machines import NODES, OFFER
 from tests.lab.api import Api, ApiError, Object
 from tests.lab.cluster import Cluster
 from tests.lab.own_node import (
@@ -27,8 +29,6 @@ from tests.lab.own_node import (
     policed,
     relabel,
 )
-from tests.publish.desired_labels import desired
-from tests.zones.machines import NODES, OFFER
 
 pytestmark = pytest.mark.lab
 

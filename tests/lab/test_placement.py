@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from agent.machines.bundled import machine
+from nodetopo.machines.bundled import machine
 from tests.lab.cluster import Cluster
 from tests.lab.grpc_proxy import Tap
 from tests.lab.kubelet import Policies

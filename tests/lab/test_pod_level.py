@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.checks.alignment.record import Alignment, Part
-from agent.model.numa import CpuSet
-from agent.model.pod import pool
-from agent.probes.kubelet.podresources import PodResources
-from agent.probes.kubelet.state import cpu_state
+from nodetopo.components.audit.alignment.record import Alignment, Part
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import pool
+from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.probes.kubelet.state import cpu_state
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.kubelet import Policies

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.kernel.http.families import families
-from agent.kernel.http.family import Per
-from agent.probes.capture.archive import unpack
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.kernel.http.families import families
+from nodetopo.kernel.http.family import Per
+from nodetopo.tools.capture.archive import unpack
 from scripts.generators.metrics import minimal_pattern, node_series
-from tests.daemon.test_app_health import NODES, Daemon, running
 from tests.generous_deadlines import use_generous_deadlines
+from tests.kernel.test_app_health import NODES, Daemon, running
 from tests.lab.prometheus import ALERTS, DASHBOARD, Prometheus, eventually
 from tests.lab.prometheus import running as prometheus
 

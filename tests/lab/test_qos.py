@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from agent.errors import InputError
-from agent.kubeapi.pods import pod_from_object, pods_from_manifest
-from agent.model.pod import Pod
-from agent.model.qos import PodLevel, QosClass, class_of, pod_level, qos_class
-from agent.probes.pods.defaults import AFTERWARDS_SINCE
+from nodetopo.errors import InputError
+from nodetopo.kubeapi.pods import pod_from_object, pods_from_manifest
+from nodetopo.model.pod import Pod
+from nodetopo.model.qos import PodLevel, QosClass, class_of, pod_level, qos_class
+from nodetopo.probes.pods.defaults import AFTERWARDS_SINCE
 from tests.lab import pod_shapes
 from tests.lab.api import Api, ApiError, Object
 from tests.lab.cluster import Cluster

@@ -9,10 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from agent.model.codec import decode
-from agent.model.nvlink import Closeness
-from agent.rdma.pairing import Pairing
-from agent.rdmaplugin.resources import key_of
+from nodetopo.components.rdma.resources import key_of
+from nodetopo.model.codec import decode
+from nodetopo.model.nvlink import Closeness
+from nodetopo.rdma.pairing import Pairing
 from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed, with_containers

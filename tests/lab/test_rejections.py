@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.rejections_loop import RejectionsLoop
-from agent.publish.events import PodEventPublisher
+from nodetopo.components.audit.rejections_loop import RejectionsLoop
+from nodetopo.kernel.events import PodEventPublisher
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.checks.kubelet.known_bugs import BUGS
-from agent.model.gpu import Gpu
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.pod import Container, Pod
+from nodetopo.components.audit.rules.kubelet.known_bugs import BUGS
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.pod import Container, Pod
 from tests.lab.admission_case import Case
 from tests.lab.admission_kubelet import outcomes, snapshot
 from tests.lab.admission_machine import GIB, Core, Machine

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.machines.bundled import machine
 from tests.lab.audit import moment
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

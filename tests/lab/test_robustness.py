@@ -3,9 +3,9 @@
 import grpc
 import pytest
 
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.machines.bundled import machine
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.machines.bundled import machine
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed

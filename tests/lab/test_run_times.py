@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.allocation.remainder import Ends
-from agent.daemon.run_times import ANNOTATION, RunTimesLoop
-from agent.formats.responses import moment
+from nodetopo.allocation.remainder import Ends
+from nodetopo.components.gpus.run_times import ANNOTATION, RunTimesLoop
+from nodetopo.formats.responses import moment
 from tests.lab.audited import AuditedNode, account
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

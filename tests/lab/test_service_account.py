@@ -15,7 +15,7 @@ pytestmark = pytest.mark.lab
 COUNT = "nvidia.com/gpu.count"
 
 PROGRAM = (
-    "import sys, atexit; from agent.__main__ import main; "
+    "import sys, atexit; from nodetopo.__main__ import main; "
     "atexit.register(lambda: print('kubernetes' in sys.modules)); sys.exit(main())"
 )
 

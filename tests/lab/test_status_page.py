@@ -5,13 +5,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent.kernel.http.server import PageAnswer, serve_metrics
-from agent.publish.page.answer import Answer, StatusPage
-from agent.publish.page.state import PageState
+from nodetopo.components.page.answer import Answer, StatusPage
+from nodetopo.components.page.state import PageState
+from nodetopo.kernel.http.server import PageAnswer, serve_metrics
+from tests.components.page.states import STATES, busy
+from tests.components.page.test_answer import HOSTILE, hostile
 from tests.kernel.readings import readings
 from tests.lab.browser import Browser, chromium
-from tests.publish.page.states import STATES, busy
-from tests.publish.page.test_answer import HOSTILE, hostile
 
 pytestmark = pytest.mark.lab
 

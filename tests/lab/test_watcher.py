@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from agent.deviceplugin.plugin import DevicePlugin
-from agent.deviceplugin.registration import Registration
-from agent.deviceplugin.response import GpuAnswers
-from agent.deviceplugin.settings import PluginSettings
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.registration import Registration
+from nodetopo.deviceplugin.response import GpuAnswers
+from nodetopo.deviceplugin.settings import PluginSettings
 from tests.deviceplugin.machines import GPUS, first
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node

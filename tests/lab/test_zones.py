@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.zones_loop import ZonesLoop
-from agent.model.node import PodHolding
-from agent.zones.node_resource_topology import fingerprint
+from nodetopo.components.zones.loop import ZonesLoop
+from nodetopo.components.zones.node_resource_topology import fingerprint
+from nodetopo.model.node import PodHolding
 from tests.lab.api import ApiError, Object
 from tests.lab.cluster import Cluster
 from tests.lab.machine_node import Node
@@ -143,8 +143,12 @@ def test_what_does_not_change_is_not_written_after_a_restart_either(running: Run
 def test_a_restart_of_the_kubelet_frees_nothing_that_pods_have(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.daemon.zones_loop.GAP_S", 0.0)  # whatever is seen is written at once
-    monkeypatch.setattr("agent.zones.zones.ABSENCE_S", 600.0)  # however slow this machine is
+    monkeypatch.setattr(
+        "nodetopo.components.zones.loop.GAP_S", 0.0
+    )  # whatever is seen is written at once
+    monkeypatch.setattr(
+        "nodetopo.components.zones.zones.ABSENCE_S", 600.0
+    )  # however slow this machine is
     at = running.at
     at.cluster.pods.run(guaranteed("job", at.node.name, {"cpu": 2, "memory": "1Gi", GPU: 2}))
     at.until(running.loop, lambda: at.placement("job") is not None)

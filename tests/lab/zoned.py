@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from agent.config.settings import Settings
-from agent.daemon.zones_loop import ZonesLoop, configured_zones_loop
-from agent.model.codec import decode
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.store import SnapshotStore
-from agent.zones.observed import ANNOTATION
+from nodetopo.components.zones.loop import ZonesLoop, configured_zones_loop
+from nodetopo.components.zones.observed import ANNOTATION
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.model.codec import decode
+from nodetopo.probes.kubelet.config import read_kubelet_settings
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.deployment import apply, service_account_token

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots, discover
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from tests.compose.parts import CAPTURED_AT
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import Matrix, matrix
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import Matrix, matrix
 from tests.compose import dgx_a100, gb200_nvl72
 
 

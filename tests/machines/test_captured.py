@@ -7,16 +7,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.cli.output import style
-from agent.cli.topo.matrix import text
-from agent.labels.catalogue import labels
-from agent.model.codec import encode
-from agent.nccl.xml import topology_xml
-from agent.probes.capture.archive import unpack
-from agent.probes.discover import Roots, discover
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.probes.nvml.supervisor import NvmlSupervisor
-from agent.topology.matrix import matrix
+from nodetopo.cli.output import style
+from nodetopo.cli.topo.matrix import text
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.model.codec import encode
+from nodetopo.nccl.xml import topology_xml
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.tools.capture.archive import unpack
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import matrix
 from scripts.generators.registry import hint
 from tests.captured import CAPTURED, Captured
 
@@ -40,7 +40,7 @@ def test_the_scan_of_the_raw_files_is_the_snapshot_that_was_captured_with_them(
 
 @each
 def test_the_bundled_snapshot_is_the_captured_one_with_its_provenance(machine: Captured) -> None:
-    stored = files("agent.machines").joinpath(f"{machine.name}.json")
+    stored = files("nodetopo.machines").joinpath(f"{machine.name}.json")
     assert stored.read_text("utf-8") == encode(machine.bundled), hint("snapshots")
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.machines import bundled
-from agent.model.snapshot import Snapshot
-from agent.topology.matrix import matrix
+from nodetopo.machines import bundled
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.matrix import matrix
 from scripts.generators import compose, snapshots
 from scripts.generators.registry import hint
 from tests.captured import CAPTURED

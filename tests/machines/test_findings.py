@@ -6,9 +6,9 @@ false alarm of a rule, or a machine that lacks a file. Remarks are not looked at
 
 import pytest
 
-from agent.checks.catalogue import RULES
-from agent.checks.engine import evaluate
-from agent.checks.rule import Verdict
+from nodetopo.checks.engine import evaluate
+from nodetopo.checks.rule import Verdict
+from nodetopo.components.audit.catalogue import RULES
 from tests.compose.machine import Machine
 from tests.compose.machines import machines
 

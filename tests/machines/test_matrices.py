@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.output import style
-from agent.cli.topo.matrix import text
-from agent.model.numa import CpuSet
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import Device, Matrix, matrix
+from nodetopo.cli.output import style
+from nodetopo.cli.topo.matrix import text
+from nodetopo.model.numa import CpuSet
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import Device, Matrix, matrix
 from tests.compose import (
     a100_pcie_4,
     a100x4_snc2,

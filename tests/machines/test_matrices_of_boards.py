@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.output import style
-from agent.cli.topo.matrix import text
-from agent.probes.importers.nccl_xml import parse_nccl_xml
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import Matrix, matrix
+from nodetopo.cli.output import style
+from nodetopo.cli.topo.matrix import text
+from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import Matrix, matrix
 from tests.compose import a100_sfvf, h100_broken, h100_mig, h100_vm, hgx_h200, v100_vm_phb
 from tests.compose.machine import Machine
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.gpu import ConfidentialCompute
-from agent.model.hca import Hca, HcaKind, NetDevice
-from agent.model.nvlink import P2pStatus, PeerAccess
-from agent.model.pci import IommuType
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
+from nodetopo.model.gpu import ConfidentialCompute
+from nodetopo.model.hca import Hca, HcaKind, NetDevice
+from nodetopo.model.nvlink import P2pStatus, PeerAccess
+from nodetopo.model.pci import IommuType
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 from tests.compose import hca_models, hcas, mig, processors
 from tests.compose.answers import without_answers
 from tests.compose.cards import GENOA_PORT, POWER9_PORT

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.cdi import CdiFault, CdiRegistry, CdiSpec
+from nodetopo.model.cdi import CdiFault, CdiRegistry, CdiSpec
 
 KIND = "nvidia.com/gpu"
 LOW = CdiSpec(path="/etc/cdi/a.yaml", kind=KIND, devices=("0", "1"))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from agent import model
-from agent.errors import DecodeError
-from agent.machines.bundled import machine, names
-from agent.model.codec import MAX_BYTES, MAX_DEPTH, decode, encode
-from agent.model.snapshot import SCHEMA, Snapshot
+from nodetopo import model
+from nodetopo.errors import DecodeError
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.codec import MAX_BYTES, MAX_DEPTH, decode, encode
+from nodetopo.model.snapshot import SCHEMA, Snapshot
 from tests.budget import cases
 from tests.strategies import snapshots
 
@@ -170,14 +170,14 @@ def test_a_time_in_another_format_is_refused(time: str) -> None:
 
 def test_records_have_no_quoted_types_of_fields() -> None:
     """The decoder uses the type of a field as it stands in the class."""
-    modules = [import_module(f"agent.model.{it.name}") for it in iter_modules(model.__path__)]
+    modules = [import_module(f"nodetopo.model.{it.name}") for it in iter_modules(model.__path__)]
     records = [it for module in modules for it in vars(module).values() if is_dataclass(it)]
     assert len(records) > 40
     assert not [field for it in records for field in fields(it) if isinstance(field.type, str)]
 
 
 def test_the_decoder_does_not_import_what_it_rarely_needs() -> None:
-    script = "import sys, agent.model.codec; print({'difflib', '_strptime'} & set(sys.modules))"
+    script = "import sys, nodetopo.model.codec; print({'difflib', '_strptime'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.flags.allocate import add
-from agent.cli.parser import Parser
-from agent.errors import DecodeError, InputError
-from agent.model.digits import is_digits, number, whole_number
-from agent.model.numa import CpuSet
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.probes.sysfs.files import Files
+from nodetopo.cli.flags.allocate import add
+from nodetopo.cli.parser import Parser
+from nodetopo.errors import DecodeError, InputError
+from nodetopo.model.digits import is_digits, number, whole_number
+from nodetopo.model.numa import CpuSet
+from nodetopo.probes.sysfs.files import Files
+from nodetopo.tools.importers.topo_m import parse_topo_m
 
 FOREIGN = ["٣", "\uff13", "²", "1_0", " 1", "1 ", "", "0x1", "①"]
 """Arabic-Indic, full width, superscript, underscore, blanks, nothing, hexadecimal, circled."""
@@ -75,7 +75,7 @@ def test_a_size_on_the_command_line_has_ascii_digits(size: str) -> None:
 
 def test_no_other_module_asks_python_what_a_digit_is() -> None:
     asks = re.compile(r"\bisdigit\b|\bisdecimal\b|\bisnumeric\b|\\d")
-    root = Path(__file__).parents[2] / "agent"
+    root = Path(__file__).parents[2] / "agent" / "nodetopo"
     modules = (path for path in root.rglob("*.py") if path.parent.name != "pb")
     asking = [path for path in modules if asks.search(path.read_text("utf-8"))]
     assert asking == [root / "model" / "digits.py"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.kubelet_keys import KEYS, OddKey, spelled
+from nodetopo.model.kubelet_keys import KEYS, OddKey, spelled
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.kubernetes import go_bool, patch, quantity, release, size_text
+from nodetopo.model.kubernetes import go_bool, patch, quantity, release, size_text
 
 
 @pytest.mark.parametrize(

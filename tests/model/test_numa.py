@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.numa import CpuSet
+from nodetopo.model.numa import CpuSet
 
 
 @given(st.sets(st.integers(0, 500)))

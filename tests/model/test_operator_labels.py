@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.operator_labels import (
+from nodetopo.model.operator_labels import (
     DEVICE_PLUGIN,
     GPU_CLIENT,
     MIG_STATE,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pci import PciAddress
+from nodetopo.model.pci import PciAddress
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pod import Container, ContainerKind, Pod, at_once, started, summed
+from nodetopo.model.pod import Container, ContainerKind, Pod, at_once, started, summed
 
 NAMES = ("cpu", "memory", "nvidia.com/gpu")
 CONTAINERS = st.builds(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.pod import Container, ContainerKind, Pod
-from agent.model.qos import (
+from nodetopo.model.pod import Container, ContainerKind, Pod
+from nodetopo.model.qos import (
     PodLevel,
     QosClass,
     asks_as_a_pod,

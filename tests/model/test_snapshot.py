@@ -1,7 +1,7 @@
 import pytest
 
-from agent.model.pci import PciAddress
-from agent.model.probe_issue import ProbeIssue
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.probe_issue import ProbeIssue
 
 
 def _nvml(subject: str) -> ProbeIssue:

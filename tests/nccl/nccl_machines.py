@@ -1,11 +1,11 @@
 """Small machines for the tests of NCCL's paths."""
 
-from agent.model.gpu import C2c, Gpu
-from agent.model.hca import Hca
-from agent.model.numa import CpuSet, CpuTopology
-from agent.model.nvlink import NvLink, PeerKind
-from agent.model.snapshot import Snapshot
-from agent.nccl.routes import nccl_paths
+from nodetopo.model.gpu import C2c, Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.numa import CpuSet, CpuTopology
+from nodetopo.model.nvlink import NvLink, PeerKind
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.routes import nccl_paths
 
 INTEL = CpuTopology(online=CpuSet(), vendor="GenuineIntel", family=6, model_number=0x8F)
 C2C = C2c(is_enabled=True, links=10, speed_mbps=45000)

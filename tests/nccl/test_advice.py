@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import InputError
-from agent.machines.bundled import machine, names
-from agent.model.gpu import C2c
-from agent.model.hca import Gid, HcaPort, LinkLayer
-from agent.model.snapshot import Snapshot
-from agent.nccl.advice import (
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.gpu import C2c
+from nodetopo.model.hca import Gid, HcaPort, LinkLayer
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.advice import (
     DEFAULT_FILE,
     JobAdvice,
     advise,
@@ -20,7 +20,7 @@ from agent.nccl.advice import (
     gid_index,
     nearest_set,
 )
-from agent.nccl.variables import KNOWN
+from nodetopo.nccl.variables import KNOWN
 from tests.nccl.nccl_machines import machine as tree_machine
 from tests.topology.trees import gpu, hca
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.model.gpu import C2c, Gpu
-from agent.model.numa import CpuSet, CpuTopology
-from agent.model.pci import PcieLink
-from agent.nccl import bandwidth
+from nodetopo.model.gpu import C2c, Gpu
+from nodetopo.model.numa import CpuSet, CpuTopology
+from nodetopo.model.pci import PcieLink
+from nodetopo.nccl import bandwidth
 
 
 @pytest.mark.parametrize(

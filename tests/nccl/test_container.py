@@ -5,11 +5,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.errors import UnreadableError
-from agent.model.codec import decode
-from agent.model.snapshot import Snapshot
-from agent.nccl.container import container_xml
-from agent.nccl.xml import topology_xml
+from nodetopo.errors import UnreadableError
+from nodetopo.model.codec import decode
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.container import container_xml
+from nodetopo.nccl.xml import topology_xml
 
 NODES = Path(__file__).parents[1] / "nodes"
 SHAPES = tuple(sorted(path.name for path in NODES.iterdir() if path.is_dir()))

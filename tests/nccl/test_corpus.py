@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.snapshot import Snapshot
-from agent.nccl.affinity import nccl_nearest_hcas
-from agent.nccl.paths import NcclPath, NcclRoute
-from agent.nccl.routes import nccl_paths
-from agent.probes.importers.nccl_xml import parse_nccl_xml
-from agent.topology.affinity import rails
-from agent.topology.matrix import pci_closeness
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.affinity import nccl_nearest_hcas
+from nodetopo.nccl.paths import NcclPath, NcclRoute
+from nodetopo.nccl.routes import nccl_paths
+from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
+from nodetopo.topology.affinity import rails
+from nodetopo.topology.matrix import pci_closeness
 
 
 def read(corpus: Path, name: str) -> Snapshot:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.gpu import Gpu, Mig
-from agent.model.hca import DataDirect, Hca, HcaKind
-from agent.model.nvlink import ReportedPair
-from agent.model.pci import PciBridge, PcieLink
-from agent.nccl.paths import NcclPath, gdr_allowed
-from agent.nccl.routes import nccl_paths
+from nodetopo.model.gpu import Gpu, Mig
+from nodetopo.model.hca import DataDirect, Hca, HcaKind
+from nodetopo.model.nvlink import ReportedPair
+from nodetopo.model.pci import PciBridge, PcieLink
+from nodetopo.nccl.paths import NcclPath, gdr_allowed
+from nodetopo.nccl.routes import nccl_paths
 from tests.nccl.nccl_machines import AMD, C2C, kind, machine, nvlinks, to_switches
 from tests.topology.trees import bus, gpu, hca, path
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.machines.bundled import machine
-from agent.model.hca import Hca, HcaKind, HcaPort, LinkLayer
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import Snapshot
-from agent.nccl.job import JobVariable, container_variables, job_ports, port_list, vllm_mapping
-from agent.rdma.pairing import Pairing
+from nodetopo.machines.bundled import machine
+from nodetopo.model.hca import Hca, HcaKind, HcaPort, LinkLayer
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.job import JobVariable, container_variables, job_ports, port_list, vllm_mapping
+from nodetopo.rdma.pairing import Pairing
 from tests.strategies import machines
 from tests.topology.trees import gpu, hca
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from agent.model.hca import DataDirect, Hca, HcaKind, LinkLayer
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.nccl.bandwidth import UNKNOWN
-from agent.nccl.net import MAX_FUSED, nets
+from nodetopo.model.hca import DataDirect, Hca, HcaKind, LinkLayer
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.bandwidth import UNKNOWN
+from nodetopo.nccl.net import MAX_FUSED, nets
 from tests.topology.trees import bus, hca, path
 
 

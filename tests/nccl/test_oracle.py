@@ -7,16 +7,16 @@ from itertools import combinations, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.nvlink import NvLink, PeerKind
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.nccl.affinity import nccl_nearest_hcas
-from agent.nccl.paths import NcclPath
-from agent.nccl.routes import nccl_paths
-from agent.topology.affinity import nearest_hcas, rails
-from agent.topology.matrix import matrix
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.nvlink import NvLink, PeerKind
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.affinity import nccl_nearest_hcas
+from nodetopo.nccl.paths import NcclPath
+from nodetopo.nccl.routes import nccl_paths
+from nodetopo.topology.affinity import nearest_hcas, rails
+from nodetopo.topology.matrix import matrix
 from tests.strategies import machines, snapshots
 from tests.topology.trees import gpu, hca
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.gpu import Gpu, NvidiaDriver
-from agent.model.hca import Hca
-from agent.model.numa import CpuTopology
-from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
-from agent.model.pci import PciBridge, PcieLink
-from agent.model.snapshot import Kernel, Snapshot
-from agent.nccl.paths import NcclPath, NcclRoute
-from agent.nccl.routes import nccl_paths
+from nodetopo.model.gpu import Gpu, NvidiaDriver
+from nodetopo.model.hca import Hca
+from nodetopo.model.numa import CpuTopology
+from nodetopo.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from nodetopo.model.pci import PciBridge, PcieLink
+from nodetopo.model.snapshot import Kernel, Snapshot
+from nodetopo.nccl.paths import NcclPath, NcclRoute
+from nodetopo.nccl.routes import nccl_paths
 from tests.nccl.nccl_machines import AMD, C2C, INTEL, kind, machine, nvlinks, to_switches
 from tests.topology.trees import bus, gpu, hca
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from agent.errors import UnreadableError
-from agent.machines.bundled import machine, names
-from agent.model.codec import decode
-from agent.model.hca import Hca, HcaPort, LinkLayer
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import Snapshot
-from agent.nccl.container import container_xml
-from agent.nccl.xml import topology_xml
-from agent.probes.importers.nccl_xml import parse_nccl_xml
+from nodetopo.errors import UnreadableError
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.codec import decode
+from nodetopo.model.hca import Hca, HcaPort, LinkLayer
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.container import container_xml
+from nodetopo.nccl.xml import topology_xml
+from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
 from tests.nccl.strict_parser import Node, RefusedError, complaints, read
 from tests.nccl.test_oracle import trees
-from tests.probes.importers.nccl_xml_text import DUMP
+from tests.tools.importers.nccl_xml_text import DUMP
 
 PCI = '<pci busid="0000:01:00.0" class="0x030200"/>'
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.nccl.variables import ELSEWHERE, FAMILIES, KNOWN, Standing, instead_of, is_foreign
+from nodetopo.nccl.variables import ELSEWHERE, FAMILIES, KNOWN, Standing, instead_of, is_foreign
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from agent.errors import UnreadableError
-from agent.machines.bundled import machine, names
-from agent.model.gpu import C2c, Gpu
-from agent.model.hca import DataDirect, Hca, HcaKind, HcaPort
-from agent.model.numa import CpuSet, CpuTopology, NumaNode
-from agent.model.nvlink import NvLink, PeerKind
-from agent.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
-from agent.model.snapshot import Kernel, Snapshot
-from agent.nccl.xml import topology_xml
-from agent.probes.importers.nccl_xml import parse_nccl_xml
-from agent.topology.matrix import matrix
-from tests.probes.importers.nccl_xml_text import BY_HAND, DUMP
+from nodetopo.errors import UnreadableError
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.gpu import C2c, Gpu
+from nodetopo.model.hca import DataDirect, Hca, HcaKind, HcaPort
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
+from nodetopo.model.nvlink import NvLink, PeerKind
+from nodetopo.model.pci import PciAddress, PciBridge, PcieLink, PciFunction, PciPath
+from nodetopo.model.snapshot import Kernel, Snapshot
+from nodetopo.nccl.xml import topology_xml
+from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
+from nodetopo.topology.matrix import matrix
+from tests.tools.importers.nccl_xml_text import BY_HAND, DUMP
 
 ROOT_PORT, UP, DOWN = (
     PciAddress(0, 0x40, 1, 0),

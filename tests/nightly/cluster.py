@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from agent.cluster.export.formats import export
-from agent.cluster.export.record import ExportOptions
-from agent.cluster.node import cluster_node
+from nodetopo.tools.cluster.export.formats import export
+from nodetopo.tools.cluster.export.record import ExportOptions
+from nodetopo.tools.cluster.node import cluster_node
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.processes import Processes

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.publish.labels.nfd import NfdFile
-from agent.publish.labels.output import NFD_FILE, NODE_FEATURE, LabelOutput
+from nodetopo.components.labels.outputs.nfd import NfdFile
+from nodetopo.components.labels.outputs.output import NFD_FILE, NODE_FEATURE, LabelOutput
 from tests.lab import featured
 from tests.lab.api import Api
 from tests.lab.cluster import Cluster

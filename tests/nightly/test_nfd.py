@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
-from agent.publish.labels.output import NFD_FILE, NODE_FEATURE
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.components.labels.outputs.output import NFD_FILE, NODE_FEATURE
+from nodetopo.machines.bundled import machine
+from tests.components.labels.outputs.desired_labels import desired
 from tests.lab import featured
 from tests.lab.waiting import wait_for
 from tests.nightly import nfd_site
 from tests.nightly.nfd import NAMESPACE
 from tests.nightly.nfd_site import NODE, Site
-from tests.publish.desired_labels import desired
 
 pytestmark = pytest.mark.nightly
 

@@ -7,15 +7,15 @@ from itertools import count
 
 import pytest
 
-from agent.kubeapi.apply import connection
-from agent.machines.bundled import machine
-from agent.model.kubelet import KubeletSettings
-from agent.model.node import NodeOffer, PlacedDevice, PodHolding
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedMemory
-from agent.publish.zones import NodeZonesPublisher
-from agent.zones.node_resource_topology import attributes, content
-from agent.zones.zones import zones
+from nodetopo.components.zones.node_resource_topology import attributes, content
+from nodetopo.components.zones.publish import NodeZonesPublisher
+from nodetopo.components.zones.zones import zones
+from nodetopo.kubeapi.apply import connection
+from nodetopo.machines.bundled import machine
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.node import NodeOffer, PlacedDevice, PodHolding
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedMemory
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU, guaranteed

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.nvml import event_pipe
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.probes.nvml import event_pipe
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from tests.budget import cases
 from tests.conftest import NODES
 from tests.fake_nvml.build import library

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.machines.bundled import machine
-from agent.model.gpu import ConfidentialCompute, Gpu
-from agent.model.kubelet import CONFIGZ, KubeletSettings
-from agent.model.numa import CpuSet
-from agent.model.nvlink import ReportedPair
-from agent.model.pci import PciAddress
-from agent.model.presence import UnlistedGpu
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots, discover, with_audit_facts
-from agent.probes.nvml.record import NvmlReading
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import ConfidentialCompute, Gpu
+from nodetopo.model.kubelet import CONFIGZ, KubeletSettings
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.nvlink import ReportedPair
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.presence import UnlistedGpu
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover, with_audit_facts
+from nodetopo.probes.nvml.record import NvmlReading
 from tests.compose.sysfs import unpack_whole
 from tests.deviceplugin.machines import NODES
 

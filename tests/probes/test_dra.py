@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.dra import PublishedDevice
-from agent.probes.dra import devices_of, newest_of, pools_of
+from nodetopo.model.dra import PublishedDevice
+from nodetopo.probes.dra import devices_of, newest_of, pools_of
 
 
 def piece(name: str, devices: list[Any], *, generation: int = 1, pool: str = "n") -> dict[str, Any]:

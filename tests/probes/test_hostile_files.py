@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.kubelet.config import MAX_DROP_INS
+from nodetopo.probes.kubelet.config import MAX_DROP_INS
 from tests.probes.kubelet.kubelet_host import CONFIG, DROP_INS, HEADER
 
 CHECKPOINT = "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
@@ -21,8 +21,8 @@ CPUS = "var/lib/kubelet/cpu_manager_state"
 READER = """
 import json, resource, sys
 from pathlib import Path
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.state import read_kubelet_state
+from nodetopo.probes.kubelet.config import read_kubelet_settings
+from nodetopo.probes.kubelet.state import read_kubelet_state
 
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 room = pages * resource.getpagesize() + (64 << 20)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import unpack
-from agent.probes.discover import Roots, discover
-from agent.probes.node import NodeReader
-from agent.probes.nvml.supervisor import NvmlSupervisor
-from agent.probes.sysfs import changes
-from agent.probes.sysfs.host import Host
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.node import NodeReader
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.probes.sysfs import changes
+from nodetopo.probes.sysfs.host import Host
+from nodetopo.tools.capture.archive import unpack
 from tests.budget import cases
 from tests.conftest import NODES
 from tests.deviceplugin.eventually import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.probes.process_table import commands, resident_bytes, started_at
+from nodetopo.probes.process_table import commands, resident_bytes, started_at
 from tests.probes.process_files import stat_line, write_process
 
 PROC = Path("/proc")
@@ -86,11 +86,13 @@ def test_a_process_that_has_ended_has_no_resident_memory() -> None:
     assert resident_bytes(process.pid) is None
 
 
-@pytest.mark.parametrize("modules", ["agent.cli.run, agent.daemon.app, agent.probes.host.settings"])
+@pytest.mark.parametrize(
+    "modules", ["nodetopo.cli.run, nodetopo.kernel.app, nodetopo.probes.host.settings"]
+)
 def test_psutil_is_not_loaded_before_it_is_used(modules: str, tmp_path: Path) -> None:
     program = (
         f"import {modules}, pathlib, sys\n"
-        "from agent.probes.sysfs.host import Host, Roots\n"
+        "from nodetopo.probes.sysfs.host import Host, Roots\n"
         f"root = pathlib.Path({str(tmp_path)!r})\n"
         "Host(Roots(sysfs=root, procfs=pathlib.Path('/proc'), host=root)).read(())\n"
         "assert 'psutil' not in sys.modules\n"

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.hca import Hca, HcaKind, HcaPort
-from agent.model.limits import MAX_HCAS
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.rdma.identity import MAX_KEY, KnownHca, hca_key, hca_keys, remembered_hcas
+from nodetopo.model.hca import Hca, HcaKind, HcaPort
+from nodetopo.model.limits import MAX_HCAS
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.identity import MAX_KEY, KnownHca, hca_key, hca_keys, remembered_hcas
 
 FUNCTION = PciAddress(0, 0x17, 0, 0)
 OTHER = PciAddress(0, 0x2A, 0, 0)

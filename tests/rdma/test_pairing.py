@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.codec import decode
-from agent.model.nvlink import Closeness
-from agent.rdma.pairing import Pairing, assign
+from nodetopo.model.codec import decode
+from nodetopo.model.nvlink import Closeness
+from nodetopo.rdma.pairing import Pairing, assign
 
 NODES = Path(__file__).parents[1] / "nodes"
 SHAPES = (

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.codec import decode
-from agent.model.hca import Hca, HcaKind
-from agent.model.snapshot import Snapshot
-from agent.rdma.pools import Pool, Selectors, SharingMode
-from agent.rdma.selection import matches, nearest_cards, select
+from nodetopo.model.codec import decode
+from nodetopo.model.hca import Hca, HcaKind
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.pools import Pool, Selectors, SharingMode
+from nodetopo.rdma.selection import matches, nearest_cards, select
 
 NODES = Path(__file__).parents[1] / "nodes"
 HGX = "h100x8-nvswitch-2numa-8cx7"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import Entry, unpack
-from agent.probes.nvml.record import NvmlReading
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.nvml.record import NvmlReading
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.tools.capture.archive import Entry, unpack
 from tests.fake_nvml.fake import FakeNvml
 
 NODES = Path(__file__).parents[1] / "nodes"

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 
 Edit = Callable[[Snapshot], Snapshot]
 

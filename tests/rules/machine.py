@@ -4,7 +4,7 @@
 name of the machine in `tests/nodes` that both start from. Each of the two directories may hold
 
 - ``files.txt``: files below the host's root that are added or replaced, in the form of
-  :mod:`agent.probes.capture.archive`;
+  :mod:`nodetopo.tools.capture.archive`;
 - ``removed``: files and directories that are not there, one path a line;
 - ``nvml.txt``: answers of NVML that replace those for the same call;
 - ``pods.yaml``: Pod objects as the API server has them, ``node.yaml``: the Node object;
@@ -27,20 +27,20 @@ from typing import Any
 
 import yaml
 
-from agent.kubeapi.pods import joined
-from agent.model.node import NodeOffer, PlacedDevice
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod
-from agent.model.snapshot import Snapshot
-from agent.probes.capture.archive import parse
-from agent.probes.discover import Roots, discover
-from agent.probes.dra import devices_of
-from agent.probes.host.driver_holders import with_driver_holders
-from agent.probes.kubelet.api import settings_from_configz
-from agent.probes.kubelet.metrics import metrics_from_text
-from agent.probes.nvml.record import NvmlReading
-from agent.probes.pods.cgroups import with_cgroups
-from agent.probes.pods.objects import node_status_from_object, pod_from_object
+from nodetopo.kubeapi.pods import joined
+from nodetopo.model.node import NodeOffer, PlacedDevice
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.dra import devices_of
+from nodetopo.probes.host.driver_holders import with_driver_holders
+from nodetopo.probes.kubelet.api import settings_from_configz
+from nodetopo.probes.kubelet.metrics import metrics_from_text
+from nodetopo.probes.nvml.record import NvmlReading
+from nodetopo.probes.pods.cgroups import with_cgroups
+from nodetopo.probes.pods.objects import node_status_from_object, pod_from_object
+from nodetopo.tools.capture.archive import parse
 from tests.rules.bases import NODES, Bases, without
 
 DEFAULT = "a100x4-nv4-4numa-2cx"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.checks.catalogue import RULES, rule
-from agent.checks.engine import Result, evaluate
-from agent.checks.rule import Rule, Verdict
-from agent.model.snapshot import Snapshot
+from nodetopo.checks.engine import Result, evaluate
+from nodetopo.checks.rule import Rule, Verdict
+from nodetopo.components.audit.catalogue import RULES, rule
+from nodetopo.model.snapshot import Snapshot
 from tests.budget import IS_NIGHTLY
 from tests.rules.bases import Bases
 from tests.rules.machine import Machine

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.checks.catalogue import RULES, rule
-from agent.checks.engine import Result, evaluate
-from agent.checks.rule import Severity, Verdict
+from nodetopo.checks.engine import Result, evaluate
+from nodetopo.checks.rule import Severity, Verdict
+from nodetopo.components.audit.catalogue import RULES, rule
 from tests.rules.bases import Bases
 from tests.rules.facts import EDITS, edit_for
 from tests.rules.machine import Machine

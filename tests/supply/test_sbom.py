@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-import agent
+import nodetopo
 from scripts.supply.sbom import LOCK, document, pins
 
 
@@ -57,7 +57,7 @@ def test_everything_listed_is_needed_by_something_listed(bill: dict[str, Any]) -
             reached.add(ref)
             left += edges[ref]
     assert reached == edges.keys()
-    assert bill["metadata"]["component"]["version"] == agent.__version__
+    assert bill["metadata"]["component"]["version"] == nodetopo.__version__
 
 
 def test_every_package_states_its_licence(bill: dict[str, Any]) -> None:

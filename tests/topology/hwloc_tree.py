@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import Snapshot
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.model.snapshot import Snapshot
 
 _NVIDIA_GPU = ("0302", "10de")
 _MELLANOX_HCA = ("0207", "15b3")

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.codec import decode
-from agent.model.gpu import Gpu
-from agent.model.hca import DataDirect, Hca
-from agent.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
-from agent.model.snapshot import Snapshot
-from agent.nccl.affinity import nccl_nearest_hcas
-from agent.nccl.routes import is_power_of_two, mirrored
-from agent.topology.affinity import hca_closeness, nearest_hcas, nodes_alike
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import decode
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import DataDirect, Hca
+from nodetopo.model.nvlink import Closeness, NvLink, PeerKind, ReportedPair
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.affinity import nccl_nearest_hcas
+from nodetopo.nccl.routes import is_power_of_two, mirrored
+from nodetopo.topology.affinity import hca_closeness, nearest_hcas, nodes_alike
 from tests.topology.trees import gpu, hca
 
 NODES = Path(__file__).parents[1] / "nodes"

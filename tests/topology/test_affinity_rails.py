@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from agent.machines.bundled import machine
-from agent.model.hca import DataDirect
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
-from agent.topology.affinity import rails
+from nodetopo.machines.bundled import machine
+from nodetopo.model.hca import DataDirect
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.affinity import rails
 from tests.strategies import node
 from tests.topology.trees import gpu, hca, path
 

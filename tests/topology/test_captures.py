@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import Snapshot
-from agent.probes.importers.nccl_xml import parse_nccl_xml
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import Matrix, matrix
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import Matrix, matrix
 from tests.topology import hwloc_tree
 
 

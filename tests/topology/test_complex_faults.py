@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.topology.complex_faults import Fault, Unread, faults
-from agent.topology.complexes import complexes
-from tests.probes.importers.rdma_topo_text import Function, changed, data_direct, inline, vera
+from nodetopo.topology.complex_faults import Fault, Unread, faults
+from nodetopo.topology.complexes import complexes
+from tests.tools.importers.rdma_topo_text import Function, changed, data_direct, inline, vera
 from tests.topology.test_complexes import snapshot
 
 Machine = tuple[Function, ...]

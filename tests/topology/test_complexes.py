@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.probes.importers.rdma_topo import parse_rdma_topo
-from agent.topology.complexes import (
+from nodetopo.machines.bundled import machine
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.importers.rdma_topo import parse_rdma_topo
+from nodetopo.topology.complexes import (
     DIRECT,
     Complexes,
     ComplexKind,
@@ -21,7 +21,7 @@ from agent.topology.complexes import (
     kernel_argument,
     with_flags,
 )
-from tests.probes.importers.rdma_topo_text import (
+from tests.tools.importers.rdma_topo_text import (
     PLAIN_SWITCH,
     Function,
     changed,

@@ -3,11 +3,11 @@ from itertools import combinations
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.gpu import C2c, Fabric, FabricState, Gpu
-from agent.model.nvlink import ReportedPair
-from agent.model.snapshot import Snapshot
-from agent.topology.domains import (
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import C2c, Fabric, FabricState, Gpu
+from nodetopo.model.nvlink import ReportedPair
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.domains import (
     Clique,
     Interconnect,
     clique,

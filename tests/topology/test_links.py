@@ -3,12 +3,12 @@
 from dataclasses import replace
 from itertools import combinations
 
-from agent.model.gpu import Gpu, Mig
-from agent.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.topology.domains import Interconnect, has_switch, interconnect, islands
-from agent.topology.links import nvlinks_between, usable_nvlinks_between
+from nodetopo.model.gpu import Gpu, Mig
+from nodetopo.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.domains import Interconnect, has_switch, interconnect, islands
+from nodetopo.topology.links import nvlinks_between, usable_nvlinks_between
 from tests.strategies import node
 
 

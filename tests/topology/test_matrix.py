@@ -2,17 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.gpu import Gpu
-from agent.model.hca import DataDirect, Hca
-from agent.model.numa import CpuSet, NumaNode
-from agent.model.nvlink import Closeness, P2pStatus, PeerAccess, ReportedPair
-from agent.model.pci import PciAddress, PciPath
-from agent.model.snapshot import Snapshot
-from agent.topology.affinity import nearest_hcas, socket_of_node
-from agent.topology.links import nvlinks_between
-from agent.topology.matrix import matrix, pci_closeness
-from agent.topology.path import closeness
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import DataDirect, Hca
+from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.model.nvlink import Closeness, P2pStatus, PeerAccess, ReportedPair
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.affinity import nearest_hcas, socket_of_node
+from nodetopo.topology.links import nvlinks_between
+from nodetopo.topology.matrix import matrix, pci_closeness
+from nodetopo.topology.path import closeness
 from tests.strategies import node
 
 H100 = """

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.gpu import Gpu
-from agent.model.nvlink import Closeness
-from agent.model.pci import PciAddress, PciPath
-from agent.topology.path import closeness
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.topology.path import closeness
 
 
 def at(

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.gpu import NvidiaDriver
-from agent.model.node import NodeStatus
-from agent.model.operator_labels import INSTANCE_TYPE
-from agent.model.presence import ExpectedGpus, UnlistedGpu
-from agent.model.snapshot import Snapshot
-from agent.topology.presence import (
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import NvidiaDriver
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.operator_labels import INSTANCE_TYPE
+from nodetopo.model.presence import ExpectedGpus, UnlistedGpu
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.presence import (
     absent_gpus,
     dead_gpus,
     expected_gpus,

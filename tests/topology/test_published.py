@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.dra import ClaimedDevice, PublishedDevice
-from agent.model.gpu import Mig, MigInstance
-from agent.model.pci import PciAddress
-from agent.model.snapshot import Snapshot
-from agent.topology.published import ClaimedGpus, counted_gpu, gpus_of, hca_of, published_gpus
+from nodetopo.machines.bundled import machine
+from nodetopo.model.dra import ClaimedDevice, PublishedDevice
+from nodetopo.model.gpu import Mig, MigInstance
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.published import ClaimedGpus, counted_gpu, gpus_of, hca_of, published_gpus
 
 
 def device(**attributes: str) -> PublishedDevice:

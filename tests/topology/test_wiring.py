@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.machines.bundled import machine
-from agent.model.gpu import Fabric, FabricState, Gpu, NvidiaDriver
-from agent.model.snapshot import Snapshot
-from agent.topology.wiring import is_module, modules_without_links, wired_gpus
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Fabric, FabricState, Gpu, NvidiaDriver
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.wiring import is_module, modules_without_links, wired_gpus
 
 
 @pytest.mark.parametrize(

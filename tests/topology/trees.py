@@ -1,8 +1,8 @@
 """Small machines with a PCI tree, built by hand for NCCL's classifier."""
 
-from agent.model.gpu import Gpu
-from agent.model.hca import Hca, HcaKind, HcaPort, LinkLayer
-from agent.model.pci import PciAddress, PcieLink, PciFunction, PciPath
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Hca, HcaKind, HcaPort, LinkLayer
+from nodetopo.model.pci import PciAddress, PcieLink, PciFunction, PciPath
 
 GEN5 = PcieLink(max_generation=5, max_width=16)
 

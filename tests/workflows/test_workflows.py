@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-import agent
+import nodetopo
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github/workflows"
@@ -134,7 +134,7 @@ def run_step(name: str, directory: Path, tools: str, **environment: str) -> None
     )
 
 
-@pytest.mark.parametrize(("tag", "status"), [(f"v{agent.__version__}", 0), ("v99.0.0", 1)])
+@pytest.mark.parametrize(("tag", "status"), [(f"v{nodetopo.__version__}", 0), ("v99.0.0", 1)])
 def test_a_tag_of_another_version_is_not_released(tag: str, status: int) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script("The tag is the version of the code")],
@@ -195,8 +195,8 @@ def test_the_documented_verification_trusts_the_workflow_that_signs(tmp_path: Pa
     verify, attestation, _ = done.stderr.splitlines()
     repository = "OWNER/nodetopo"
     signer = f"https://github.com/{repository}/.github/workflows/release.yaml@refs/tags/v"
-    trusted = f"--certificate-identity {signer}{agent.__version__} --certificate-oidc-issuer"
-    image = f"ghcr.io/{repository}:{agent.__version__}"
+    trusted = f"--certificate-identity {signer}{nodetopo.__version__} --certificate-oidc-issuer"
+    image = f"ghcr.io/{repository}:{nodetopo.__version__}"
     assert trusted in verify
     assert trusted in attestation
     assert verify.endswith(image)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.allocator import preferred
-from agent.allocation.rules import Policy, Rules
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.allocation.shared.terms import SharedScore
-from agent.errors import InputError
-from agent.machines.bundled import machine
-from agent.model.gpu import Mig, MigInstance, MigPlacement
-from agent.model.nvlink import Closeness
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.allocator import preferred
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.allocation.shared.terms import SharedScore
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Mig, MigInstance, MigPlacement
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas
 from tests.budget import cases
 from tests.strategies import machines, node

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.allocation.facts import facts
-from agent.allocation.rules import Model, Policy, Rules
-from agent.allocation.score import Score
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.allocation.shared.counts import Pool, distributed, packed
-from agent.allocation.shared.search import EnumeratedSets, TreeSets, search_for
-from agent.allocation.shared.terms import Leaves, SharedScore, shared_terms
-from agent.allocation.terms import Terms
-from agent.machines.bundled import machine
-from agent.model.gpu import Mig
-from agent.model.snapshot import Snapshot
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.rules import Model, Policy, Rules
+from nodetopo.allocation.score import Score
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.allocation.shared.counts import Pool, distributed, packed
+from nodetopo.allocation.shared.search import EnumeratedSets, TreeSets, search_for
+from nodetopo.allocation.shared.terms import Leaves, SharedScore, shared_terms
+from nodetopo.allocation.terms import Terms
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Mig
+from nodetopo.model.snapshot import Snapshot
 from tests.allocation.shared_brute_force import Device, SharedBruteForce
 from tests.budget import cases
 from tests.strategies import machines, node

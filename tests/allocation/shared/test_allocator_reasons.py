@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.allocation.rules import Rules
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.allocation.shared.terms import SharedScore
-from agent.model.gpu import Mig
+from nodetopo.allocation.rules import Rules
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.allocation.shared.terms import SharedScore
+from nodetopo.model.gpu import Mig
 from tests.allocation.shared_requests import BEST, H100, PACKED, free, replicas
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.allocation.rules import Policy, Rules
-from agent.allocation.shared.allocator import SharedAllocator
-from agent.errors import InputError
+from nodetopo.allocation.rules import Policy, Rules
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.errors import InputError
 from tests.strategies import node
 
 FILE = Path(__file__).parents[1] / "vectors" / "shared.yaml"

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 from jsonschema import Draft202012Validator
 
-from agent.cli.simulate.trace import _source
-from agent.model.codec import encode
-from agent.simulate.contest import POLICIES
+from nodetopo.cli.simulate.trace import _source
+from nodetopo.model.codec import encode
+from nodetopo.tools.simulate.contest import POLICIES
 from tests.cli.conftest import Cli
 from tests.strategies import node
 
@@ -231,7 +231,7 @@ def test_a_machine_without_a_choice_is_an_error(cli: Cli) -> None:
 
 def _run_on_a_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "agent", "simulate", "trace", "--machine", "dgx-1v"]
+    command = [sys.executable, "-m", "nodetopo", "simulate", "trace", "--machine", "dgx-1v"]
     child = subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 import json
 
 from tests.cli.conftest import Cli
-from tests.probes.importers.rdma_topo_text import changed, data_direct, inline, text
+from tests.tools.importers.rdma_topo_text import changed, data_direct, inline, text
 
 COMMAND = ("topo", "complexes")
 

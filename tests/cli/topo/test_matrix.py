@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.output import Style
-from agent.cli.topo.matrix import legend, text
-from agent.machines.bundled import machine
-from agent.model.numa import CpuSet
-from agent.model.snapshot import Snapshot
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import matrix
+from nodetopo.cli.output import Style
+from nodetopo.cli.topo.matrix import legend, text
+from nodetopo.machines.bundled import machine
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import matrix
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, topo_m
 from tests.cli.shapes import tray

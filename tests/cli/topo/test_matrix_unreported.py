@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from agent.cli.output import Style
-from agent.cli.topo.matrix import NOT_REPORTED, text
-from agent.machines.bundled import machine
-from agent.probes.importers.topo_m import parse_topo_m
-from agent.topology.matrix import matrix
+from nodetopo.cli.output import Style
+from nodetopo.cli.topo.matrix import NOT_REPORTED, text
+from nodetopo.machines.bundled import machine
+from nodetopo.tools.importers.topo_m import parse_topo_m
+from nodetopo.topology.matrix import matrix
 
 L40S = machine("l40s-pcie-4")
 

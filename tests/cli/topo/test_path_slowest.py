@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from agent.cli.topo.path import way
-from agent.machines.bundled import machine
-from agent.model.pci import PcieLink
-from agent.model.snapshot import Snapshot
+from nodetopo.cli.topo.path import way
+from nodetopo.machines.bundled import machine
+from nodetopo.model.pci import PcieLink
+from nodetopo.model.snapshot import Snapshot
 
 
 def test_a_narrow_device_is_the_slowest_hop() -> None:

@@ -5,16 +5,16 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from agent.cli.topo.path import way
-from agent.cli.topo.tree import tree
-from agent.drawing.containment import BranchKind, containment
-from agent.drawing.hops import hops
-from agent.drawing.text import memory_nodes
-from agent.model.codec import encode
-from agent.model.gpu import Gpu
-from agent.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
-from agent.model.snapshot import Snapshot
-from agent.probes.importers.topo_m import parse_topo_m
+from nodetopo.cli.topo.path import way
+from nodetopo.cli.topo.tree import tree
+from nodetopo.drawing.containment import BranchKind, containment
+from nodetopo.drawing.hops import hops
+from nodetopo.drawing.text import memory_nodes
+from nodetopo.model.codec import encode
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.importers.topo_m import parse_topo_m
 from tests.cli.conftest import Cli
 from tests.cli.shapes import GEN5, collapsed, crowded, tray
 from tests.cli.test_schema import SCHEMAS

@@ -1,1 +1,1 @@
-"""Tests of agent.components.audit."""
+"""Tests of nodetopo.components.audit."""

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from agent.checks.catalogue import AUDIT
-from agent.checks.waivers import NO_OVERRIDES
-from agent.cli.live_pods import with_pods
-from agent.components.audit.component import Audit
-from agent.config.settings import Settings
-from agent.daemon.audit_loop import AuditLoop
-from agent.daemon.check_terms import OverridesFile, summarize
-from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots, discover
-from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.nvml.record import NvmlReading
-from agent.store import SnapshotStore
+from nodetopo.checks.waivers import NO_OVERRIDES
+from nodetopo.cli.live_pods import with_pods
+from nodetopo.components.audit.catalogue import AUDIT
+from nodetopo.components.audit.check_terms import OverridesFile, summarize
+from nodetopo.components.audit.component import Audit
+from nodetopo.components.audit.loop import AuditLoop
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.probes.nvml.record import NvmlReading
 from tests.compose.sysfs import unpack_whole
 from tests.deviceplugin.machines import NODES, node
 from tests.kernel.running import added, kernel_of

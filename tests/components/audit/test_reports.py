@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.checks.catalogue import AUDIT
-from agent.checks.rule import Severity
-from agent.checks.waivers import NO_OVERRIDES, Overrides, Waiver
-from agent.components.audit import health_loop
-from agent.components.audit.component import Audit
-from agent.components.audit.health_loop import LOOK_S, HealthLoop
-from agent.config.data_files import load_checks
-from agent.daemon import check_terms
-from agent.daemon.alignment_loop import MeasuredPods
-from agent.daemon.check_terms import CheckSummary, OverridesFile, summarize
-from agent.errors import InputError
-from agent.store import SnapshotStore
+from nodetopo.checks.rule import Severity
+from nodetopo.checks.waivers import NO_OVERRIDES, Overrides, Waiver
+from nodetopo.components.audit import check_terms, health_loop
+from nodetopo.components.audit.alignment.loop import MeasuredPods
+from nodetopo.components.audit.catalogue import AUDIT
+from nodetopo.components.audit.check_terms import CheckSummary, OverridesFile, summarize
+from nodetopo.components.audit.checks_file import load_checks
+from nodetopo.components.audit.component import Audit
+from nodetopo.components.audit.health_loop import LOOK_S, HealthLoop
+from nodetopo.errors import InputError
+from nodetopo.kernel.store import SnapshotStore
 from tests.deviceplugin.machines import node
 from tests.kernel.running import WHOLE, added, kernel_of
 

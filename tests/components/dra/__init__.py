@@ -1,1 +1,1 @@
-"""Tests of agent.components.dra."""
+"""Tests of nodetopo.components.dra."""

@@ -1,1 +1,1 @@
-"""Tests of agent.components.gpus."""
+"""Tests of nodetopo.components.gpus."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from agent.components.gpus.component import Gpus
-from agent.deviceplugin.cdi import OWN_KIND
+from nodetopo.components.gpus.component import Gpus
+from nodetopo.deviceplugin.cdi import OWN_KIND
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
 from tests.kernel.running import WHOLE, component_of, running, with_settings

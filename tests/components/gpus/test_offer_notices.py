@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent.components.gpus.offer_notices import OfferNotices
-from agent.deviceplugin.hand_over import HandOver
-from agent.deviceplugin.settings import Strategy
-from agent.dra.neighbours import NOBODY, ServedByDra
-from agent.model.notice import Notice
-from tests.daemon.test_registration_loop import REGISTERED
+from nodetopo.components.gpus.offer_notices import OfferNotices
+from nodetopo.deviceplugin.hand_over import HandOver
+from nodetopo.deviceplugin.settings import Strategy
+from nodetopo.model.notice import Notice
+from nodetopo.topology.neighbours import NOBODY, ServedByDra
+from tests.components.gpus.test_registration_loop import REGISTERED
 from tests.kernel.running import kernel_of
 
 PROBLEM = "no libcuda.so.580.95.05 was found — set driver-root"

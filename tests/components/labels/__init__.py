@@ -1,1 +1,1 @@
-"""Tests of agent.components.labels."""
+"""Tests of nodetopo.components.labels."""

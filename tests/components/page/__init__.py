@@ -1,1 +1,1 @@
-"""Tests of agent.components.page."""
+"""Tests of nodetopo.components.page."""

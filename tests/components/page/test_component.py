@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import json, sys, threading
-from agent.kernel import app
-ours = ("agent.drawing", "agent.publish.page")
+from nodetopo.kernel import app
+parts = ("answer", "html", "style", "view")
+ours = ("nodetopo.drawing", *(f"nodetopo.components.page.{part}" for part in parts))
 loaded = lambda: sorted(name for name in sys.modules if name.startswith(ours))
 real = app.Daemon._serve
 def serve(self, address):
@@ -30,7 +31,7 @@ def serve(self, address):
             print(json.dumps({"loaded": loaded()}), flush=True)
     threading.Thread(target=tell, daemon=True).start()
 app.Daemon._serve = serve
-from agent.cli.main import main
+from nodetopo.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -70,7 +71,7 @@ def get(url: str) -> tuple[int, str]:
 
 def test_the_first_request_loads_the_page_and_shows_the_node() -> None:
     with daemon() as (url, before, process):
-        assert before == ["agent.publish.page", "agent.publish.page.state"]
+        assert before == []
         assert get(f"{url}/favicon.ico")[0] == 404
         assert get(f"{url}/readyz")[0] in (200, 503)
         assert process.stdin is not None

@@ -1,1 +1,1 @@
-"""Tests of agent.components.rdma."""
+"""Tests of nodetopo.components.rdma."""

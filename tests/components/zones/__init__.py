@@ -1,1 +1,1 @@
-"""Tests of agent.components.zones."""
+"""Tests of nodetopo.components.zones."""

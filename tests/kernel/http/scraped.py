@@ -9,11 +9,11 @@ from urllib.request import Request, urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.health.status import GpuHealth, HealthClass, HealthView
-from agent.kernel.http.families import KERNEL, KernelReading
-from agent.kernel.http.server import MetricsServer, serve_metrics
-from agent.machines.bundled import machine
-from agent.model.snapshot import Snapshot
+from nodetopo.kernel.http.families import KERNEL, KernelReading
+from nodetopo.kernel.http.server import MetricsServer, serve_metrics
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu_health import GpuHealth, HealthClass, HealthView
+from nodetopo.model.snapshot import Snapshot
 from tests.kernel.readings import readings
 
 Readings = Mapping[str, object]

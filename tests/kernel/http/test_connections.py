@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import pytest
 
-from agent.kernel.http import connections as module
-from agent.kernel.http.connections import MOST, MOST_HEAD, MOST_WAITING
-from agent.kernel.http.server import MetricsServer, serve_metrics
+from nodetopo.kernel.http import connections as module
+from nodetopo.kernel.http.connections import MOST, MOST_HEAD, MOST_WAITING
+from nodetopo.kernel.http.server import MetricsServer, serve_metrics
 from tests.deviceplugin.eventually import eventually
 from tests.kernel.http.scraped import NOTHING, Readings, connected, fetch, served
 
@@ -205,7 +205,7 @@ def test_a_fault_of_ours_is_an_error_and_not_the_end() -> None:
 
 LAST_DESCRIPTORS = """
 import os, resource, socket, sys, time
-from agent.kernel.http.server import serve_metrics
+from nodetopo.kernel.http.server import serve_metrics
 from tests.kernel.readings import readings
 server = serve_metrics("127.0.0.1:0", readings)
 port = int(server.url.split("/")[2].rpartition(":")[2])

@@ -1,7 +1,7 @@
 """Metrics of measured alignment and of rejected pods."""
 
-from agent.components.audit.metrics import FAMILIES, AuditReading
-from agent.kernel.http.family import Section
+from nodetopo.components.audit.metrics import FAMILIES, AuditReading
+from nodetopo.kernel.http.family import Section
 
 STATE = AuditReading(
     pods_measured={"aligned": 3, "misaligned": 2, "unknown": 0},

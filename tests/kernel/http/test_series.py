@@ -6,22 +6,22 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.components.dra.metrics import DraState
-from agent.components.rdma.metrics import PORT_ERRORS
-from agent.daemon.gpu_health import GpuHealthMonitor
-from agent.formats.harmless import harmless
-from agent.health.hca import HcaHealth
-from agent.health.rules import HealthRules
-from agent.kernel.http.families import families, series
-from agent.kernel.http.family import LONGEST_LABEL, MOST_SERIES, Per
-from agent.machines.bundled import machine, names
-from agent.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
-from agent.model.hca import Hca, HcaPort
-from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.model.presence import ExpectedGpus
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from agent.probes.sysfs.hca_probe import COUNTERS
+from nodetopo.components.dra.metrics import DraState
+from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
+from nodetopo.components.gpus.health.rules import HealthRules
+from nodetopo.components.rdma.health.probe import COUNTERS
+from nodetopo.components.rdma.metrics import PORT_ERRORS
+from nodetopo.formats.harmless import harmless
+from nodetopo.kernel.http.families import families, series
+from nodetopo.kernel.http.family import LONGEST_LABEL, MOST_SERIES, Per
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
+from nodetopo.model.hca import Hca, HcaPort
+from nodetopo.model.hca_health import HcaHealth
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.model.presence import ExpectedGpus
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
 from scripts.generators.metrics import node_series
 from tests.kernel.http.scraped import BROKEN, Readings, fetch, served
 from tests.kernel.readings import readings, with_facts

@@ -5,23 +5,16 @@ import dataclasses
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.components.dra.metrics import DraState
-from agent.components.gpus.readiness import not_ready
-from agent.health.hca import HcaHealth
-from agent.kernel.component import joined
-from agent.kernel.http.families import families, series
-from agent.machines.bundled import machine
-from agent.model.gpu import (
-    EccErrors,
-    Fabric,
-    FabricState,
-    Mig,
-    MigInstance,
-    RemappedRows,
-)
-from agent.model.hca import Hca, HcaPort
-from agent.model.nvml_event import NvmlStatus
-from agent.model.probe_issue import ProbeIssue
+from nodetopo.components.dra.metrics import DraState
+from nodetopo.components.gpus.readiness import not_ready
+from nodetopo.kernel.component import joined
+from nodetopo.kernel.http.families import families, series
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import EccErrors, Fabric, FabricState, Mig, MigInstance, RemappedRows
+from nodetopo.model.hca import Hca, HcaPort
+from nodetopo.model.hca_health import HcaHealth
+from nodetopo.model.nvml_event import NvmlStatus
+from nodetopo.model.probe_issue import ProbeIssue
 from tests.kernel.http.scraped import (
     BROKEN,
     FORGOTTEN,

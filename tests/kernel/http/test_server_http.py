@@ -8,13 +8,8 @@ from typing import ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from agent.errors import InputError
-from agent.kernel.http.server import (
-    STUCK_S,
-    MetricsServer,
-    Page,
-    serve_metrics,
-)
+from nodetopo.errors import InputError
+from nodetopo.kernel.http.server import STUCK_S, MetricsServer, Page, serve_metrics
 from tests.kernel.http.scraped import (
     BROKEN,
     GPU0,

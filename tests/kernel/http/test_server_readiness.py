@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from agent.components.gpus.readiness import PATIENCE
-from agent.components.gpus.readiness import not_ready as reasons_of
-from agent.kernel.component import joined
-from agent.machines.bundled import machine
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.model.presence import UnlistedGpu
-from agent.model.snapshot import Snapshot
+from nodetopo.components.gpus.readiness import PATIENCE
+from nodetopo.components.gpus.readiness import not_ready as reasons_of
+from nodetopo.kernel.component import joined
+from nodetopo.machines.bundled import machine
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from nodetopo.model.presence import UnlistedGpu
+from nodetopo.model.snapshot import Snapshot
 
 GPUS = machine("l40s-pcie-4")
 ONLY_ON_PCI = dataclasses.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))

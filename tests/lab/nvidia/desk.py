@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import grpc
 
-from agent.deviceplugin.devices import PluginDevice, read_minors
-from agent.deviceplugin.fake_kubelet import FakeKubelet
-from agent.deviceplugin.pb import deviceplugin_pb2 as pb
-from agent.deviceplugin.pb import deviceplugin_pb2_grpc as service
-from agent.deviceplugin.registration import CHANNEL_OPTIONS
-from agent.probes.capture.archive import unpack
+from nodetopo.deviceplugin.devices import PluginDevice, read_minors
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.registration import CHANNEL_OPTIONS
+from nodetopo.tools.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache

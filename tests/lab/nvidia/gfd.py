@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.labels.catalogue import labels
-from agent.probes.capture.archive import unpack
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.tools.capture.archive import unpack
 from tests.fake_nvml.build import NAME, library
 from tests.fake_nvml.fake import FakeNvml
 from tests.lab.go_program import user_cache

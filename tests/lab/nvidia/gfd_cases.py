@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import yaml
 
-from agent.labels.rules import LabelRules, MigLabelling, SharedLabel
+from nodetopo.components.labels.rules import LabelRules, MigLabelling, SharedLabel
 from tests.lab.nvidia.machines import Layout, of_shape, parted, uneven, uniform
 
 _NODES = Path(__file__).parents[2] / "nodes"

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.model.gpu import Gpu, MigInstance
+from nodetopo.model.gpu import Gpu, MigInstance
 from tests.compose import h100_mig
 from tests.compose.machine import Machine
 from tests.compose.mig import H100_80, Profile, partitioned

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.cluster.export.formats import Exported, ExportOptions, export
-from agent.kubeapi.apply import connection
-from agent.publish.labels.cleanup import cluster_nodes
+from nodetopo.kubeapi.apply import connection
+from nodetopo.tools.cluster.cleanup import cluster_nodes
+from nodetopo.tools.cluster.export.formats import Exported, ExportOptions, export
 from tests.lab.api import Object
 from tests.lab.cluster import Cluster
 

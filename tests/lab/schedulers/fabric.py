@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from agent.kubeapi.apply import connection
-from agent.labels.catalogue import labels
-from agent.machines.bundled import machine
-from agent.model.gpu import Gpu
-from agent.model.snapshot import Snapshot
-from agent.publish.labels.node import NodeLabelPublisher
-from agent.publish.labels.output import DesiredLabels
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.output import DesiredLabels
+from nodetopo.kubeapi.apply import connection
+from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.snapshot import Snapshot
 from tests.lab.api import Api, Object
 from tests.lab.cluster import Cluster
 from tests.lab.pods import GPU

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.main import main
+from nodetopo.cli.main import main
 from tests.lab.cluster import Cluster
 from tests.lab.schedulers import fabric, objects
 from tests.lab.schedulers.exported import exported

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.cluster.export.formats import Exported
+from nodetopo.tools.cluster.export.formats import Exported
 from tests.lab.cluster import Cluster
 from tests.lab.schedulers.crds import module_directory
 from tests.lab.schedulers.exported import export_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.probes.sysfs.files import Files
+from nodetopo.probes.sysfs.files import Files
 
 HostTree = Callable[[str], Path]
 

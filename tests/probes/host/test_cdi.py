@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agent.model.cdi import CdiFault, CdiSpec
-from agent.model.host import ContainerToolkit, RuntimeConfig
-from agent.probes.host.cdi import cdi_specs, configured_directories, specs_of_programs
-from agent.probes.host.paths import HostPaths
-from agent.probes.sysfs.files import Files
+from nodetopo.model.cdi import CdiFault, CdiSpec
+from nodetopo.model.host import ContainerToolkit, RuntimeConfig
+from nodetopo.probes.host.cdi import cdi_specs, configured_directories, specs_of_programs
+from nodetopo.probes.host.paths import HostPaths
+from nodetopo.probes.sysfs.files import Files
 from tests.probes.host.host_parts import HostTree, files_of
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"

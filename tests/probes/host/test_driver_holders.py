@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.host import DriverHolder, DriverHolders
-from agent.model.node import NodeStatus
-from agent.model.operator_labels import MIG_STATE
-from agent.model.snapshot import Snapshot
-from agent.probes.host.driver_holders import driver_holders, with_driver_holders
+from nodetopo.model.host import DriverHolder, DriverHolders
+from nodetopo.model.node import NodeStatus
+from nodetopo.model.operator_labels import MIG_STATE
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.host.driver_holders import driver_holders, with_driver_holders
 from tests.probes.process_files import write_process
 
 CONTAINER = "0123456789ab" + "c" * 52

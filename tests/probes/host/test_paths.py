@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from agent.model.cdi import HostNode
-from agent.probes.host.paths import HostPaths
+from nodetopo.model.cdi import HostNode
+from nodetopo.probes.host.paths import HostPaths
 from tests.probes.host.host_parts import HostTree, files_of
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from agent.model.host import RuntimeProcess
-from agent.probes.host.processes import (
+from nodetopo.model.host import RuntimeProcess
+from nodetopo.probes.host.processes import (
     Process,
     host_processes,
     of_the_node,
     peer_programs,
     runtime_processes,
 )
-from agent.probes.sysfs.tree import Tree
+from nodetopo.probes.sysfs.tree import Tree
 from tests.probes.host.host_parts import HostTree, files_of
 from tests.probes.process_files import write_process
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.model.host import RuntimeConfig
-from agent.probes.host.processes import Process
-from agent.probes.host.runtimes import read_containerd, read_crio, read_toolkit, runtime_configs
+from nodetopo.model.host import RuntimeConfig
+from nodetopo.probes.host.processes import Process
+from nodetopo.probes.host.runtimes import read_containerd, read_crio, read_toolkit, runtime_configs
 from tests.probes.host.host_parts import HostTree, files_of
 
 MAIN = "etc/containerd/config.toml"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.probes.host.processes import Process
-from agent.probes.host.runtimes import read_containerd, runtime_configs
+from nodetopo.probes.host.processes import Process
+from nodetopo.probes.host.runtimes import read_containerd, runtime_configs
 from tests.probes.host.host_parts import HostTree, files_of
 
 MAIN = "etc/containerd/config.toml"

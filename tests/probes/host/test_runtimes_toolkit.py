@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.model.host import ContainerToolkit
-from agent.probes.host.runtimes import read_toolkit
+from nodetopo.model.host import ContainerToolkit
+from nodetopo.probes.host.runtimes import read_toolkit
 from tests.probes.host.host_parts import HostTree, files_of
 
 PACKAGED = "etc/nvidia-container-runtime/"

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.codec import decode, encode
-from agent.model.host import ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
-from agent.model.numa import CpuSet, CpuTopology
-from agent.model.snapshot import Snapshot
-from agent.probes.discover import Roots, discover
-from agent.probes.host.settings import read_host_settings
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.host import ContainerToolkit, HostSettings, RuntimeConfig, RuntimeProcess
+from nodetopo.model.numa import CpuSet, CpuTopology
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.discover import Roots, discover
+from nodetopo.probes.host.settings import read_host_settings
 from tests.probes.host.host_parts import HostTree
 from tests.probes.process_files import write_process
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.host import IdleState
-from agent.model.numa import CpuSet, CpuTopology
-from agent.probes.host.settings import (
+from nodetopo.model.host import IdleState
+from nodetopo.model.numa import CpuSet, CpuTopology
+from nodetopo.probes.host.settings import (
     energy_preferences,
     frequency_drivers,
     idle_states,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.probes.host.settings import char_devices, gdrcopy, infiniband_devices
+from nodetopo.probes.host.settings import char_devices, gdrcopy, infiniband_devices
 from tests.probes.host.host_parts import HostTree, files_of
 
 GPUS = "dev/\n  nvidia0 =\n  nvidia1 =\n  nvidiactl =\n  nvidia-uvm =\n"

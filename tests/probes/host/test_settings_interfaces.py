@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.probes.host.settings import interfaces
+from nodetopo.probes.host.settings import interfaces
 from tests.probes.host.host_parts import HostTree, files_of
 
 PHYSICAL = "sys/class/net/ens1f0/device/\nsys/class/net/bond0/\nsys/class/net/lo/\n"

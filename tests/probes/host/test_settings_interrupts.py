@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.model.hca import Hca
-from agent.model.host import Interrupts
-from agent.model.numa import CpuSet
-from agent.model.pci import PciAddress
-from agent.probes.host.settings import hca_interrupts
+from nodetopo.model.hca import Hca
+from nodetopo.model.host import Interrupts
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pci import PciAddress
+from nodetopo.probes.host.settings import hca_interrupts
 from tests.probes.host.host_parts import HostTree, files_of
 
 ADDRESS = "0000:1b:00.0"

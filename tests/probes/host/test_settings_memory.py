@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.model.host import SwapArea
-from agent.probes.host.settings import cgroup_version, swap_areas
+from nodetopo.model.host import SwapArea
+from nodetopo.probes.host.settings import cgroup_version, swap_areas
 from tests.probes.host.host_parts import HostTree, files_of
 
 HEADER = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.model.kubelet import KubeletSettings
-from agent.model.probe_issue import ProbeIssue
-from agent.probes.kubelet.config import read_kubelet_settings
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.probes.kubelet.config import read_kubelet_settings
 
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 CONFIG = "var/lib/kubelet/config.yaml"

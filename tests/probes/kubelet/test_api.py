@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import UnreadableError
-from agent.probes.kubelet import api as kubelet_api
-from agent.probes.kubelet.api import MAX_CONFIGZ_BYTES, KubeletApi
+from nodetopo.errors import UnreadableError
+from nodetopo.probes.kubelet import api as kubelet_api
+from nodetopo.probes.kubelet.api import MAX_CONFIGZ_BYTES, KubeletApi
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 Server = Callable[[ssl.SSLSocket], None]

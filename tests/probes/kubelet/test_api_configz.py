@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import DecodeError
-from agent.model.kubelet import KubeletSettings, ReservedMemory
-from agent.probes.kubelet.api import settings_from_configz
+from nodetopo.errors import DecodeError
+from nodetopo.model.kubelet import KubeletSettings, ReservedMemory
+from nodetopo.probes.kubelet.api import settings_from_configz
 
 ANSWER = {
     "kubeletconfig": {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import UnreadableError
-from agent.model.kubelet import KubeletSettings
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.api import AGAIN_S, RETRY_S, RunningKubelet, with_running
+from nodetopo.errors import UnreadableError
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.api import AGAIN_S, RETRY_S, RunningKubelet, with_running
 
 ON_DISK = KubeletSettings(
     source="/k",

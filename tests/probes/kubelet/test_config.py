@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.model.kubelet import ReservedMemory
-from agent.model.probe_issue import ProbeIssue
-from agent.probes.kubelet.config import read_kubelet_settings
-from agent.probes.kubelet.file import MAX_BYTES
+from nodetopo.model.kubelet import ReservedMemory
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.probes.kubelet.config import read_kubelet_settings
+from nodetopo.probes.kubelet.file import MAX_BYTES
 from tests.probes.kubelet.kubelet_host import (
     CONFIG,
     DEFAULTS,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.codec import decode, encode
-from agent.model.kubelet_keys import MAX_ODD_KEYS, OddKey
-from agent.model.snapshot import Snapshot
-from agent.probes.kubelet.file import MAX_LENGTH
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.kubelet_keys import MAX_ODD_KEYS, OddKey
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.file import MAX_LENGTH
 from tests.probes.kubelet.kubelet_host import CONFIG, DROP_INS, HEADER, process, read_whole, refused
 
 MAIN = f"/{CONFIG}"

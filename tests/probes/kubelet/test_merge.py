@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.kubelet import ReservedMemory
+from nodetopo.model.kubelet import ReservedMemory
 from tests.probes.kubelet.kubelet_host import (
     CONFIG,
     DROP_INS,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.kubelet import ReservedMemory
+from nodetopo.model.kubelet import ReservedMemory
 from tests.probes.kubelet.kubelet_host import origins, process, read, refused
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.errors import DecodeError
-from agent.model.kubelet import KubeletMetrics
-from agent.probes.kubelet.metrics import metrics_from_text
+from nodetopo.errors import DecodeError
+from nodetopo.model.kubelet import KubeletMetrics
+from nodetopo.probes.kubelet.metrics import metrics_from_text
 
 BUILD = 'kubernetes_build_info{git_version="v1.36.3",major="1",minor="36"} 1\n'
 BUCKET = 'kubelet_device_plugin_alloc_duration_seconds_bucket{resource_name="%s",le="%s"} %s\n'

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
-from agent.errors import UnreadableError
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, AssignedMemory, Container, Pod, pool
-from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.kubelet.podresources import PodResources
+from nodetopo.errors import UnreadableError
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod, pool
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.probes.kubelet.podresources import PodResources
 
 Answer = Callable[[pb.ListPodResourcesRequest, grpc.ServicerContext], pb.ListPodResourcesResponse]
 Serve = Callable[[Answer], Path]

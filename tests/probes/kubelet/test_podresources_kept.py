@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.errors import UnreadableError
-from agent.model.node import NodeOffer, PlacedDevice, PodHolding
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedMemory
-from agent.probes.kubelet.pb import podresources_pb2 as pb
-from agent.probes.kubelet.podresources import PodResources
+from nodetopo.errors import UnreadableError
+from nodetopo.model.node import NodeOffer, PlacedDevice, PodHolding
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedMemory
+from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
+from nodetopo.probes.kubelet.podresources import PodResources
 from tests.deviceplugin.eventually import eventually
 
 GPU = "nvidia.com/gpu"

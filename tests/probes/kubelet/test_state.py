@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.kubelet_state import (
+from nodetopo.model.kubelet_state import (
     CpuState,
     DeviceState,
     HeldDevices,
@@ -17,8 +17,8 @@ from agent.model.kubelet_state import (
     MemoryBlock,
     MemoryState,
 )
-from agent.model.numa import CpuSet
-from agent.probes.kubelet.state import read_kubelet_state
+from nodetopo.model.numa import CpuSet
+from nodetopo.probes.kubelet.state import read_kubelet_state
 
 KUBELET = "var/lib/kubelet"
 CPU = f"{KUBELET}/cpu_manager_state"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
-from agent.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
 from tests.deviceplugin.eventually import eventually
 
 Key = tuple[EventKind, str | None, int | None]

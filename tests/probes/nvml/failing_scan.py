@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.model.nvml_event import NvmlStatus
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.model.nvml_event import NvmlStatus
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 
 
 def fails(supervisor: NvmlSupervisor) -> NvmlStatus:

@@ -3,7 +3,7 @@
 They tell everything that NVML can, also what no one machine has at once.
 """
 
-from agent.model.gpu import (
+from nodetopo.model.gpu import (
     C2c,
     ConfidentialCompute,
     EccErrors,
@@ -17,17 +17,10 @@ from agent.model.gpu import (
     RemappedRows,
     Virtualization,
 )
-from agent.model.numa import CpuSet
-from agent.model.nvlink import (
-    Closeness,
-    NvLink,
-    P2pStatus,
-    PeerAccess,
-    PeerKind,
-    ReportedPair,
-)
-from agent.model.pci import PciAddress, PcieLink
-from agent.probes.nvml.record import NvmlReading
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.nvlink import Closeness, NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
+from nodetopo.model.pci import PciAddress, PcieLink
+from nodetopo.probes.nvml.record import NvmlReading
 
 CLUSTER = "4a5b6c7d-0001-4002-8003-aabbccddeeff"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.plain import to_plain
+from nodetopo.model.plain import to_plain
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.nvml.nvml_pair import READING
 
@@ -27,7 +27,7 @@ def nvml_child(nvml_fake: FakeNvml, nvml_library: Path) -> Iterator[subprocess.P
 
 @contextmanager
 def _started(directory: Path, grace_s: float) -> Iterator[subprocess.Popen[str]]:
-    program = f"from agent.probes.nvml import child as it; it.GRACE_S = {grace_s}; it.main()"
+    program = f"from nodetopo.probes.nvml import child as it; it.GRACE_S = {grace_s}; it.main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, str(directory / "libnvidia-ml.so.1"), ""],
         stdin=subprocess.PIPE,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.nvml.child import _Reader
-from agent.probes.nvml.events import EventListener
+from nodetopo.probes.nvml.child import _Reader
+from nodetopo.probes.nvml.events import EventListener
 from tests.budget import cases
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.model.plain import to_plain
-from agent.probes.nvml.event_pipe import FORGET_S, SILENT_S, EventPipe
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.model.plain import to_plain
+from nodetopo.probes.nvml.event_pipe import FORGET_S, SILENT_S, EventPipe
 from tests.deviceplugin.eventually import eventually
 
 REASONS = ("nvmlEventSetWait_v2: Unknown Error", "no GPU offers events: Unknown Error")

@@ -7,10 +7,10 @@ from time import monotonic, sleep
 import pytest
 from structlog.testing import capture_logs
 
-from agent.model.nvml_event import EventKind
-from agent.probes.nvml import event_pipe
-from agent.probes.nvml.events import LOST_IN_A_ROW, LOST_PAUSE_S
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.model.nvml_event import EventKind
+from nodetopo.probes.nvml import event_pipe
+from nodetopo.probes.nvml.events import LOST_IN_A_ROW, LOST_PAUSE_S
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml

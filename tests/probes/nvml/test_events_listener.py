@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.probes.nvml import events as nvml_events
-from agent.probes.nvml.events import EventListener, EventsRefused
-from agent.probes.nvml.reading import read_nvml
-from agent.probes.nvml.tally import FLUSH_S
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.probes.nvml import events as nvml_events
+from nodetopo.probes.nvml.events import EventListener, EventsRefused
+from nodetopo.probes.nvml.reading import read_nvml
+from nodetopo.probes.nvml.tally import FLUSH_S
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml

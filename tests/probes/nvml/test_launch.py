@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from agent.probes.nvml.launch import child_environment
+from nodetopo.probes.nvml.launch import child_environment
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from agent.model.nvml_event import NvmlTrouble
+from nodetopo.model.nvml_event import NvmlTrouble
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import NAME, c_compiler
 from tests.fake_nvml.fake import FakeNvml

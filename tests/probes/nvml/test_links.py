@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.gpu import Gpu
-from agent.model.nvlink import NvLink, PeerKind
-from agent.model.pci import PciAddress
-from agent.model.probe_issue import ProbeIssue
-from agent.probes.nvml.links import uneven
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import NvLink, PeerKind
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.probes.nvml.links import uneven
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import Supervise
 from tests.probes.nvml.nvml_pair import ANSWERS

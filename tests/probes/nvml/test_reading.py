@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.machines.bundled import machine
-from agent.model.codec import decode
-from agent.model.gpu import Gpu
-from agent.model.nvlink import NvLink, P2pStatus, PeerAccess
-from agent.model.plain import from_plain, to_plain
-from agent.model.probe_issue import ProbeIssue
-from agent.model.snapshot import Snapshot
-from agent.probes.nvml.record import NvmlReading, with_last_known
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import decode
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import NvLink, P2pStatus, PeerAccess
+from nodetopo.model.plain import from_plain, to_plain
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.nvml.record import NvmlReading, with_last_known
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import SHAPES, Supervise
 from tests.probes.nvml.nvml_pair import ANSWERS, READING

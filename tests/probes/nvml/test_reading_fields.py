@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.gpu import C2c, Fabric, FabricState, Gpu
-from agent.model.nvlink import PeerKind
-from agent.model.probe_issue import ProbeIssue
+from nodetopo.model.gpu import C2c, Fabric, FabricState, Gpu
+from nodetopo.model.nvlink import PeerKind
+from nodetopo.model.probe_issue import ProbeIssue
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import Supervise

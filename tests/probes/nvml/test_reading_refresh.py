@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.errors import NvmlUnavailable
-from agent.probes.nvml.reading import read_nvml, refresh_nvml
-from agent.probes.nvml.record import NvmlReading, with_last_known
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.probes.nvml.reading import read_nvml, refresh_nvml
+from nodetopo.probes.nvml.record import NvmlReading, with_last_known
 from tests.conftest import NODES
 from tests.fake_nvml.build import NAME
 from tests.fake_nvml.fake import FakeNvml

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.probes.nvml.supervisor import NvmlSupervisor, _Child
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor, _Child
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.clock import Clock
@@ -240,7 +240,7 @@ def test_the_child_finds_its_code_wherever_the_parent_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "agent.py").write_text("raise SystemExit('the wrong module')")
+    (tmp_path / "nodetopo.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

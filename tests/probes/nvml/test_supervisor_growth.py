@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent.model.nvml_event import NvmlStatus
-from agent.probes.nvml import supervisor as nvml_supervisor
-from agent.probes.nvml.supervisor import GROWTH_MIB, NvmlSupervisor
-from agent.probes.process_table import resident_bytes
+from nodetopo.model.nvml_event import NvmlStatus
+from nodetopo.probes.nvml import supervisor as nvml_supervisor
+from nodetopo.probes.nvml.supervisor import GROWTH_MIB, NvmlSupervisor
+from nodetopo.probes.process_table import resident_bytes
 from tests.budget import cases
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.fake import FakeNvml

@@ -10,10 +10,10 @@ from time import monotonic, sleep
 import psutil
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.model.nvml_event import NvmlStatus, NvmlTrouble
-from agent.probes.nvml import supervisor as nvml_supervisor
-from agent.probes.nvml.supervisor import NvmlSupervisor
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from nodetopo.probes.nvml import supervisor as nvml_supervisor
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from tests.budget import cases
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.fake import FakeNvml

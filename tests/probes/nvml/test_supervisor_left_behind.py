@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from agent.errors import NvmlUnavailable
-from agent.probes.nvml.supervisor import NvmlSupervisor, _Child
+from nodetopo.errors import NvmlUnavailable
+from nodetopo.probes.nvml.supervisor import NvmlSupervisor, _Child
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.fake import FakeNvml
 from tests.probes.conftest import PATIENCE_S, Supervise

@@ -1,7 +1,7 @@
 """Events joined by what they are."""
 
-from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.probes.nvml.tally import MAX_KEYS, UNKNOWN_XID, EventTally, HeldEvents
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.probes.nvml.tally import MAX_KEYS, UNKNOWN_XID, EventTally, HeldEvents
 
 
 def _xid(gpu: str | None, code: int, count: int = 1) -> NvmlEvent:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.gpu import (
+from nodetopo.model.gpu import (
     ConfidentialCompute,
     Fabric,
     FabricState,
@@ -14,10 +14,10 @@ from agent.model.gpu import (
     RemappedRows,
     Virtualization,
 )
-from agent.model.numa import CpuSet
-from agent.model.nvlink import Closeness, P2pStatus, PeerKind
-from agent.model.pci import PciAddress
-from agent.probes.nvml import values
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.nvlink import Closeness, P2pStatus, PeerKind
+from nodetopo.model.pci import PciAddress
+from nodetopo.probes.nvml import values
 
 
 def _fabric(state: int, cluster: bytes) -> SimpleNamespace:

@@ -16,7 +16,7 @@ from typing import Protocol
 import psutil
 import pytest
 
-from agent.probes.nvml.supervisor import _Child
+from nodetopo.probes.nvml.supervisor import _Child
 
 _STEP_S = 30.0  # for one step of building or clearing away; each takes milliseconds
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from agent.model.pod import Container, Pod, SharedMemory
+from nodetopo.model.pod import Container, Pod, SharedMemory
 
 
 def plain_container(**stated: Any) -> Container:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.numa import CpuSet
-from agent.model.pod import Container, Pod
-from agent.probes.pods.cgroups import with_cgroups
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Container, Pod
+from nodetopo.probes.pods.cgroups import with_cgroups
 from tests.probes.pods.cgroup_tree import (
     APP,
     MONITOR,

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from agent.errors import InputError
-from agent.probes.pods.manifest import pods_from_manifest
+from nodetopo.errors import InputError
+from nodetopo.probes.pods.manifest import pods_from_manifest
 from tests.probes.pods.manifest_cases import (
     ANSWERS,
     CASES,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.errors import InputError
-from agent.model.pod import Pod
-from agent.model.qos import PodLevel, QosClass, qos_class
-from agent.probes.pods.manifest import pods_from_manifest
+from nodetopo.errors import InputError
+from nodetopo.model.pod import Pod
+from nodetopo.model.qos import PodLevel, QosClass, qos_class
+from nodetopo.probes.pods.manifest import pods_from_manifest
 
 GIB = 1 << 30
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.errors import InputError
-from agent.model.pod import ContainerKind
-from agent.probes.pods.manifest import pods_from_manifest
+from nodetopo.errors import InputError
+from nodetopo.model.pod import ContainerKind
+from nodetopo.probes.pods.manifest import pods_from_manifest
 from tests.probes.pods.pod_facts import plain_container, plain_pod
 
 GIB = 1 << 30

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.errors import DecodeError
-from agent.probes.pods.names import (
+from nodetopo.errors import DecodeError
+from nodetopo.probes.pods.names import (
     check_key,
     check_label,
     check_label_value,

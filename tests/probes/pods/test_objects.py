@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import DecodeError
-from agent.model.pod import ContainerKind, SharedMemory
-from agent.probes.pods.objects import pod_from_object
+from nodetopo.errors import DecodeError
+from nodetopo.model.pod import ContainerKind, SharedMemory
+from nodetopo.probes.pods.objects import pod_from_object
 from tests.probes.pods.pod_facts import plain_container, plain_pod
 
 NAMED = {"name": "p"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import DecodeError
-from agent.model.node import NodeStatus
-from agent.probes.pods.objects import node_status_from_object
+from nodetopo.errors import DecodeError
+from nodetopo.model.node import NodeStatus
+from nodetopo.probes.pods.objects import node_status_from_object
 
 NODE = {
     "metadata": {

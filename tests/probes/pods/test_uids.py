@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from agent.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
-from agent.model.numa import CpuSet
-from agent.model.pod import AssignedDevices, Container, Pod
-from agent.probes.pods.uids import uids_by_holdings
+from nodetopo.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.probes.pods.uids import uids_by_holdings
 
 GPU = "nvidia.com/gpu"
 CPUS = CpuSet.parse("2-3")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.snapshot import Snapshot
-from agent.probes.sysfs.pcie import PCI_DEVICES, PciTree
-from agent.probes.sysfs.rdma import read_rdma
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.sysfs.pcie import PCI_DEVICES, PciTree
+from nodetopo.probes.sysfs.rdma import read_rdma
 
 
 class Errors:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.model.pci import PciAddress, PciPath
-from agent.probes.sysfs.pcie import PciTree, PlacedFunction
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.probes.sysfs.pcie import PciTree, PlacedFunction
 
 GPU = PciAddress.parse("0000:1b:00.0")
 PORT = PciAddress.parse("0000:15:01.0")

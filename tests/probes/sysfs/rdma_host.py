@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.model.hca import Hca
-from agent.model.pci import PciAddress, PciPath
-from agent.probes.sysfs.pcie import PciTree
-from agent.probes.sysfs.rdma import RdmaReading, read_rdma
+from nodetopo.model.hca import Hca
+from nodetopo.model.pci import PciAddress, PciPath
+from nodetopo.probes.sysfs.pcie import PciTree
+from nodetopo.probes.sysfs.rdma import RdmaReading, read_rdma
 
 ROOT = "devices/pci0000:40/0000:40:01.0"
 """Host bridge and root port above all PCI functions here."""

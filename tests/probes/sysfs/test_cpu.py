@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.numa import CpuSet, CpuTopology, Socket
-from agent.probes.sysfs.cpu import CpuModel, parse_cpuinfo, read_cpu
+from nodetopo.model.numa import CpuSet, CpuTopology, Socket
+from nodetopo.probes.sysfs.cpu import CpuModel, parse_cpuinfo, read_cpu
 
 
 def cpu(number: int, core: str, package: str, socket: int, *, l3: str | None = None) -> str:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.numa import CpuSet
-from agent.model.probe_issue import ProbeIssue
-from agent.probes.sysfs.files import Files
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.probes.sysfs.files import Files
 
 
 def test_a_file_that_is_not_there_is_none_and_no_issue(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.hca import Hca
-from agent.model.numa import CpuSet, CpuTopology, NumaNode
-from agent.model.pci import PciAddress
-from agent.probes.sysfs.cpu import read_cpu
-from agent.probes.sysfs.kernel import gpu_memory_nodes
-from agent.probes.sysfs.numa import read_numa
-from agent.probes.sysfs.pcie import PciTree
-from agent.probes.sysfs.rdma import read_rdma
+from nodetopo.model.hca import Hca
+from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
+from nodetopo.model.pci import PciAddress
+from nodetopo.probes.sysfs.cpu import read_cpu
+from nodetopo.probes.sysfs.kernel import gpu_memory_nodes
+from nodetopo.probes.sysfs.numa import read_numa
+from nodetopo.probes.sysfs.pcie import PciTree
+from nodetopo.probes.sysfs.rdma import read_rdma
 from tests.probes.sysfs.hwloc_facts import (
     CACHES,
     CAPTURES,

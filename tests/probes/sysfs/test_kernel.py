@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.snapshot import Kernel
-from agent.probes.sysfs.kernel import read_kernel
+from nodetopo.model.snapshot import Kernel
+from nodetopo.probes.sysfs.kernel import read_kernel
 
 
 def test_release_modules_and_settings_are_read(host_tree: Callable[[str], Path]) -> None:

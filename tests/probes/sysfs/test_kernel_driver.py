@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.gpu import NvidiaDriver
-from agent.model.pci import PciAddress
-from agent.probes.sysfs.kernel import gpu_memory_nodes, read_nvidia_driver
+from nodetopo.model.gpu import NvidiaDriver
+from nodetopo.model.pci import PciAddress
+from nodetopo.probes.sysfs.kernel import gpu_memory_nodes, read_nvidia_driver
 
 VERSION = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023"

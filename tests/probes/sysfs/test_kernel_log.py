@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import InputError
-from agent.model.nvml_event import EventKind, NvmlEvent
-from agent.model.pci import PciAddress
-from agent.probes.sysfs import kernel_log
-from agent.probes.sysfs.kernel_log import KernelLog, parse
+from nodetopo.errors import InputError
+from nodetopo.model.nvml_event import EventKind, NvmlEvent
+from nodetopo.model.pci import PciAddress
+from nodetopo.probes.sysfs import kernel_log
+from nodetopo.probes.sysfs.kernel_log import KernelLog, parse
 from tests.deviceplugin.eventually import eventually
 
 GPU = PciAddress.parse("0000:3b:00.0")

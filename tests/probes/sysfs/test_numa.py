@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.numa import CpuSet, HugePages, NumaNode
-from agent.model.probe_issue import ProbeIssue
-from agent.probes.sysfs.numa import read_numa
+from nodetopo.model.numa import CpuSet, HugePages, NumaNode
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.probes.sysfs.numa import read_numa
 
 POWER9 = """\
 sys/devices/system/node/

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pci import BridgeKind
-from agent.probes.sysfs.pci_config import (
+from nodetopo.model.pci import BridgeKind
+from nodetopo.probes.sysfs.pci_config import (
     AccessControl,
     Express,
     access_control,

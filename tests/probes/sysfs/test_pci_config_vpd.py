@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.probes.sysfs.pci_config import is_nvlink_management, parse_vpd
+from nodetopo.probes.sysfs.pci_config import is_nvlink_management, parse_vpd
 from tests.probes.sysfs.pci_bytes import ADAPTER, MANAGEMENT, vpd
 
 

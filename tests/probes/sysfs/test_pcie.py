@@ -7,16 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.numa import CpuSet
-from agent.model.nvlink import NvSwitch
-from agent.model.pci import (
-    IommuType,
-    PciAddress,
-    PcieLink,
-    PciFunction,
-    PciPath,
-)
-from agent.probes.sysfs.pcie import PciTree, PlacedFunction, path_of
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.nvlink import NvSwitch
+from nodetopo.model.pci import IommuType, PciAddress, PcieLink, PciFunction, PciPath
+from nodetopo.probes.sysfs.pcie import PciTree, PlacedFunction, path_of
 from tests.probes.sysfs.pci_bytes import ADAPTER, MANAGEMENT, config, vpd
 from tests.probes.sysfs.pci_tree import (
     GPU,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
-from agent.probes.sysfs.pcie import PciTree
+from nodetopo.model.pci import BridgeKind, PciAddress, PciBridge, PcieLink, PciPath
+from nodetopo.probes.sysfs.pcie import PciTree
 from tests.probes.sysfs.pci_bytes import config
 from tests.probes.sysfs.pci_tree import GPU, PATH, PORT, PORT_PLACE, TREE, placed
 

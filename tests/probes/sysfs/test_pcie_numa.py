@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.numa import CpuSet
-from agent.probes.sysfs.pcie import PciTree
+from nodetopo.model.numa import CpuSet
+from nodetopo.probes.sysfs.pcie import PciTree
 from tests.probes.sysfs.pci_tree import TREE, placed
 
 NODES = """\

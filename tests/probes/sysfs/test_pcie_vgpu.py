@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pci import VgpuHost
-from agent.probes.sysfs.pcie import PciTree, vgpu_host
+from nodetopo.model.pci import VgpuHost
+from nodetopo.probes.sysfs.pcie import PciTree, vgpu_host
 from tests.probes.sysfs.pci_tree import GPU_PLACE, TREE, placed
 
 AT = 0xA0

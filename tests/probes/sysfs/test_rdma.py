@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.model.codec import decode, encode
-from agent.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
-from agent.model.pci import PciFunction
-from agent.model.snapshot import Snapshot
-from agent.probes.sysfs.rdma import RdmaReading
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from nodetopo.model.pci import PciFunction
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.sysfs.rdma import RdmaReading
 from tests.budget import cases
 from tests.probes.sysfs.rdma_host import IB, ROCE, RdmaHost, placed
 

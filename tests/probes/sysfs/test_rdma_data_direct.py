@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.hca import DataDirect
-from agent.model.pci import PciFunction
+from nodetopo.model.hca import DataDirect
+from nodetopo.model.pci import PciFunction
 from tests.probes.sysfs.rdma_host import RdmaHost, placed, vpd
 
 CLASS = {"class": "0x080100", "device": "0x2100"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.hca import HcaKind
+from nodetopo.model.hca import HcaKind
 from tests.probes.sysfs.rdma_host import ROCE, RdmaHost, placed
 
 PF, VF = placed(0x41)[0], placed(0x41, 2)[0]

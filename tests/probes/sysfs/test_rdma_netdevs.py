@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.hca import NetDevice
+from nodetopo.model.hca import NetDevice
 from tests.probes.sysfs.rdma_host import IB, ROCE, RdmaHost, Refusals
 
 GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.hca import Gid, HcaPort, LinkLayer
-from agent.probes.sysfs.pcie import PciTree
-from agent.probes.sysfs.rdma import read_rdma
+from nodetopo.model.hca import Gid, HcaPort, LinkLayer
+from nodetopo.probes.sysfs.pcie import PciTree
+from nodetopo.probes.sysfs.rdma import read_rdma
 from tests.probes.sysfs.rdma_host import IB, ROCE, RdmaHost, Refusals
 
 GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"

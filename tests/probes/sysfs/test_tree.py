@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.probes.sysfs.tree import Memo, Tree
+from nodetopo.probes.sysfs.tree import Memo, Tree
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""The daemon: loops that scan, serve, publish and audit."""

@@ -1,1 +1,0 @@
-"""Our own DRA driver, the pure part: devices, their order, and ResourceSlices."""

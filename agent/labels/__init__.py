@@ -1,1 +1,0 @@
-"""Node labels as pure functions of a snapshot."""

@@ -1,0 +1,338 @@
+"""What a node's Topology Manager would answer for pods, container by container.
+
+The managers of the kubelet run on what the snapshot knows about the node (kubernetes 1.36
+pkg/kubelet/cm; compared with the real kubelet in the lab). The story, in the order of the modules:
+
+1. :mod:`~nodetopo.admission.snapshot` builds the node's managers:
+   :mod:`~nodetopo.admission.cpu_manager` (with :mod:`~nodetopo.admission.cpu_assignment`),
+   :mod:`~nodetopo.admission.memory_manager` and :mod:`~nodetopo.admission.device_manager`;
+   :mod:`~nodetopo.admission.state` says what running pods hold.
+2. :func:`admit` admits one pod after the other, each on what the pods before it left.
+3. :mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
+   :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, the Topology
+   Manager merges them (:mod:`~nodetopo.admission.merge`), and the containers get their resources,
+   or the pod is refused (:mod:`~nodetopo.admission.errors`).
+4. :mod:`~nodetopo.admission.explain` says why, and :mod:`~nodetopo.admission.suggestions` what
+   would help.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodetopo.admission import explain
+from nodetopo.admission.device_manager import Preference, lowest_first
+from nodetopo.admission.errors import Missing, Refusal
+from nodetopo.admission.hints import Hint, Hints
+from nodetopo.admission.scope import PodOutcome, admit_pod
+from nodetopo.admission.snapshot import NodeManagers, managers_of
+from nodetopo.model.kubelet_state import HeldMemory
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Pod
+from nodetopo.model.qos import PodLevel, asks_as_a_pod, class_of, pod_level
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.published import ClaimedGpus
+
+SCHEMA = "nodetopo/admit/v1"
+"""Of an admission as JSON; docs/reference/schema/admit.json describes it."""
+
+MOST_CONTAINERS = 500
+"""Containers of all pods together that are computed: ten seconds on eight NUMA nodes. As many are
+computed at most where replicas are counted."""
+
+_POD_MANAGERS = "PodLevelResourceManagers"
+"""Feature gate, off by default up to 1.37, that pins pods with pod-level resources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerAdmission:
+    """The answer for one container; empty where the kubelet did not come to it.
+
+    Attributes:
+        exclusive_cpus: the number of CPUs that it gets exclusively.
+        hints: of all managers, by resource; in scope ``pod``, the pod's.
+        merged: the merged hint; ``None`` under policy ``none``.
+        cpus, devices, memory: what it would be given, nothing if its pod is rejected; of devices
+            that are alike for the kubelet, those that their plugin prefers.
+        why: sentences without full stop.
+    """
+
+    name: str
+    exclusive_cpus: int
+    hints: Hints = field(default_factory=dict)
+    merged: Hint | None = None
+    cpus: CpuSet = field(default_factory=CpuSet)
+    devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    memory: tuple[HeldMemory, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAdmission:
+    """The answer for one pod.
+
+    Attributes:
+        qos: its class.
+        admitted: ``None`` where an input is missing.
+        reason, message: as the kubelet would write them into its status; ``None`` unless rejected.
+        missing: what a verdict would need.
+        changes: each of which alone would make it fit, smallest first, or where none does, pairs
+            of changes; filled by :func:`nodetopo.admission.suggestions.with_changes`.
+        replicas: how many such pods the manifest requests; ``None`` where it does not say.
+        admitted_replicas: how many of them the node takes, one after the other; ``None`` without a
+            verdict, where none are requested, and where there are more than can be counted.
+    """
+
+    namespace: str
+    name: str
+    qos: str | None
+    admitted: bool | None
+    reason: str | None = None
+    message: str | None = None
+    containers: tuple[ContainerAdmission, ...] = ()
+    why: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    replicas: int | None = None
+    admitted_replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """The answers for all pods.
+
+    Attributes:
+        policy, scope: of the Topology Manager; ``None`` where not known.
+    """
+
+    policy: str | None
+    scope: str | None
+    pods: tuple[PodAdmission, ...]
+
+
+def admit(
+    snapshot: Snapshot, pods: Sequence[Pod], *, prefer: Preference = lowest_first
+) -> Admission:
+    """Admit *pods* one after the other, each on what those before it left.
+
+    Of a pod with replicas as many are admitted as the node takes.
+
+    Args:
+        snapshot: the node with its kubelet and the pods that it runs. A running pod with the uid of
+            one of *pods* holds nothing.
+        pods: as the kubelet would see them, defaulted by the API server.
+        prefer: what the device plugins prefer.
+    """
+    settings = snapshot.kubelet
+    classified = [classed(snapshot, pod) for pod in pods]
+    node: NodeManagers | None = None
+    missing: tuple[str, ...] = ()
+    try:
+        node = managers_of(snapshot, classified)
+    except Missing as error:
+        missing = error.args
+    if sum(len(pod.containers) for pod in pods) > MOST_CONTAINERS:
+        missing += (f"an answer for more than {MOST_CONTAINERS} containers at once",)
+
+    def nodes_of_cpus(cpus: CpuSet) -> tuple[int, ...]:
+        return tuple(sorted(it.id for it in snapshot.numa_nodes or () if len(it.cpus & cpus)))
+
+    answers: list[PodAdmission] = []
+    most = most_replicas(pods)
+    for number, pod in enumerate(classified):
+        unknown = (*missing, *_unknown_of(snapshot, pod))
+        if node is not None and not unknown:
+            found = admit_replicas(node, pod, uid_of(pod, number), prefer, most)
+            claims = tuple(explain.of_claims(found.first, nodes_of_cpus, _claimed(snapshot, pod)))
+            answer, node = _answer(pod, found, claims), found.node
+        else:
+            answer = PodAdmission(
+                namespace=pod.namespace,
+                name=pod.name,
+                qos=pod.qos_class,
+                admitted=None,
+                missing=unknown,
+                replicas=pod.replicas,
+            )
+            # What this pod would leave for the pods after it is not known either.
+            missing = missing or (f"the verdict on {pod.namespace}/{pod.name}",)
+        answers.append(answer)
+    return Admission(
+        policy=settings.topology_manager_policy if settings is not None else None,
+        scope=settings.topology_manager_scope if settings is not None else None,
+        pods=tuple(answers),
+    )
+
+
+def classed(snapshot: Snapshot, pod: Pod) -> Pod:
+    """Return *pod* as the kubelet of *snapshot* would see it, with its QoS class if it is clear."""
+    settings = snapshot.kubelet
+    gates = settings.feature_gates if settings is not None else None
+    level = pod_level(snapshot.kubelet_version, gates)
+    if level is PodLevel.NEVER:  # the API server drops the field
+        pod = replace(pod, requests=None, limits=None)
+    return replace(pod, qos_class=class_of(pod, level))
+
+
+def uid_of(pod: Pod, number: int) -> str:
+    """Return the uid of the pod at position *number*, an invented one if it has none yet."""
+    return pod.uid or f"{pod.namespace}/{pod.name}#{number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """A pod and its replicas after the managers.
+
+    Attributes:
+        first: what becomes of the first.
+        node: the managers after all that are admitted.
+        admitted: how many are; ``None`` where not all were tried.
+        refusal: of the first that is not admitted, if any.
+    """
+
+    first: PodOutcome
+    node: NodeManagers
+    admitted: int | None
+    refusal: Refusal | None
+
+
+def most_replicas(pods: Sequence[Pod]) -> int:
+    """Return how many replicas of each of *pods* are tried."""
+    return max(MOST_CONTAINERS // max(sum(len(pod.containers) for pod in pods), 1), 1)
+
+
+def admit_replicas(
+    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
+) -> Replicas:
+    """Admit *pod* and its replicas, at most *most* in all, on *node*, which stays as it is."""
+    first = outcome = admit_pod(node, pod, uid, prefer)
+    wanted, admitted = max(pod.replicas or 1, 1), 0
+    while outcome.refusal is None and admitted < wanted:
+        node, admitted = outcome.node, admitted + 1
+        if admitted == min(wanted, most):
+            break
+        outcome = admit_pod(node, pod, f"{uid}#{admitted}", prefer)
+    is_known = outcome.refusal is not None or admitted == wanted
+    return Replicas(
+        first=first,
+        node=node,
+        admitted=admitted if is_known else None,
+        refusal=outcome.refusal,
+    )
+
+
+def to_plain(admission: Admission) -> dict[str, Any]:
+    """Return *admission* as dictionaries and lists, in fixed order."""
+    return {
+        "schema": SCHEMA,
+        "policy": admission.policy,
+        "scope": admission.scope,
+        "pods": [
+            {
+                "name": pod.name,
+                "namespace": pod.namespace,
+                "qos": None if pod.qos is None else str(pod.qos),  # YAML knows no enumerations
+                "admitted": pod.admitted,
+                "reason": pod.reason,
+                "message": pod.message,
+                "missing": list(pod.missing),
+                "why": list(pod.why),
+                "changes": list(pod.changes),
+                "replicas": pod.replicas,
+                "admitted_replicas": pod.admitted_replicas,
+                "containers": [_plain_container(container) for container in pod.containers],
+            }
+            for pod in admission.pods
+        ],
+    }
+
+
+def _unknown_of(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+    """Yield what is not known about *pod* and its verdict depends on."""
+    if pod.qos_class is None:
+        yield "its QoS class"
+    if any(it.requests is None or it.limits is None for it in pod.containers):
+        yield "its containers' requests and limits"
+    gates = snapshot.kubelet.feature_gates if snapshot.kubelet is not None else None
+    if asks_as_a_pod(pod) and (gates or {}).get(_POD_MANAGERS):
+        yield f"an answer for resources of a whole pod under {_POD_MANAGERS}, not worked out"
+
+
+def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
+    """Return the NUMA nodes of the GPUs that a running pod has by claims, by container.
+
+    A container is missing where they are not known.
+    """
+    places = ClaimedGpus(snapshot)
+    found = {}
+    for running in snapshot.pods or ():
+        if (running.namespace, running.name) != (pod.namespace, pod.name):
+            continue
+        for container in running.containers:
+            claimed = [places.gpus(device) for device in container.claimed or ()]
+            gpus = [snapshot.gpus[at] for positions in claimed for at in positions or ()]
+            nodes = {gpu.numa_node for gpu in gpus}
+            known = {node for node in nodes if node is not None}
+            if gpus and known == nodes and None not in claimed:
+                found[container.name] = tuple(sorted(known))
+    return found
+
+
+def _answer(pod: Pod, found: Replicas, claims: tuple[str, ...]) -> PodAdmission:
+    """Return the answer for *pod*; *claims* are sentences on what it has by claims.
+
+    A rejected pod is given nothing, whatever the managers had set aside for its first containers.
+    """
+    outcome = found.first
+    refusal = outcome.refusal
+    why = [*explain.of_pod(pod, outcome), *claims]
+    if refusal is None and found.refusal is not None:
+        why.append(f"the next replica is rejected: {found.refusal.reason}: {found.refusal.words}")
+    return PodAdmission(
+        namespace=pod.namespace,
+        name=pod.name,
+        qos=pod.qos_class,
+        admitted=refusal is None,
+        reason=refusal.reason if refusal is not None else None,
+        message=refusal.message if refusal is not None else None,
+        containers=tuple(
+            ContainerAdmission(
+                name=it.container.name,
+                exclusive_cpus=0 if refusal else it.exclusive_cpus,
+                hints=it.hints,
+                merged=it.merged,
+                cpus=CpuSet() if refusal else it.cpus,
+                devices={} if refusal else dict(it.devices),
+                memory=() if refusal else it.memory,
+                why=tuple(explain.of_container(it)),
+            )
+            for it in outcome.containers
+        ),
+        why=tuple(why),
+        replicas=pod.replicas,
+        admitted_replicas=found.admitted if pod.replicas else None,
+    )
+
+
+def _plain_container(container: ContainerAdmission) -> dict[str, Any]:
+    return {
+        "name": container.name,
+        "exclusive_cpus": container.exclusive_cpus,
+        "hints": {
+            name: None if hints is None else [_plain_hint(hint) for hint in hints]
+            for name, hints in container.hints.items()
+        },
+        "merged": None if container.merged is None else _plain_hint(container.merged),
+        "cpus": str(container.cpus),
+        "devices": {name: list(ids) for name, ids in container.devices.items()},
+        "memory": [
+            {"kind": block.kind, "bytes": block.size, "numa": list(block.numa_nodes)}
+            for block in container.memory
+        ],
+        "why": list(container.why),
+    }
+
+
+def _plain_hint(hint: Hint) -> dict[str, Any]:
+    nodes = hint.numa_nodes
+    return {"numa": None if nodes is None else list(nodes), "preferred": hint.preferred}

@@ -1,0 +1,260 @@
+"""The Device Manager: which NUMA nodes it proposes for devices, and which devices it gives.
+
+Semantics of kubernetes 1.36 pkg/kubelet/cm/devicemanager (topology_hints.go, manager.go). The
+width of a request follows from all installed devices, those that are taken or broken included.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+
+from nodetopo.admission.errors import Missing, Refusal, check_nodes
+from nodetopo.admission.hints import Hint, mask_of, masks, narrowness, nodes_of
+from nodetopo.admission.state import ActivePods
+from nodetopo.model.digits import is_digits
+from nodetopo.model.kubelet_state import DeviceState
+from nodetopo.model.kubernetes import GPU_RESOURCE
+from nodetopo.model.snapshot import Snapshot
+
+Preference = Callable[[str, frozenset[str], frozenset[str], int], frozenset[str]]
+"""What a device plugin answers to GetPreferredAllocation: of a resource, the devices available,
+those that must be among the chosen, and how many."""
+
+_NO_NODE = "-1"
+"""The checkpoint's key for devices whose plugin named no NUMA node."""
+
+
+def lowest_first(
+    _resource: str, available: frozenset[str], must_include: frozenset[str], size: int
+) -> frozenset[str]:
+    """Prefer the devices whose ids come first; for plugins whose preference is not known."""
+    others = sorted(available - must_include)
+    return must_include | frozenset(others[: max(size - len(must_include), 0)])
+
+
+@dataclass(slots=True, kw_only=True)
+class Devices:
+    """The devices of one resource, and who has them.
+
+    Attributes:
+        machine: the set of all NUMA nodes.
+        nodes: id → the set of its NUMA nodes, 0 where its plugin named none.
+        healthy: ids.
+        held: pod uid → container → ids.
+        reusable: ids of init containers of the pod that is being admitted.
+    """
+
+    resource: str
+    machine: int
+    nodes: Mapping[str, int]
+    healthy: frozenset[str]
+    held: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
+    reusable: frozenset[str] = frozenset()
+
+    def copy(self) -> "Devices":
+        """Return an independent copy to admit the next pod on."""
+        held = {uid: dict(containers) for uid, containers in self.held.items()}
+        return replace(self, held=held, reusable=frozenset())
+
+    @property
+    def available(self) -> frozenset[str]:
+        """The devices that can be given now."""
+        return self.healthy - self.taken
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """The devices that pods have."""
+        held = (ids for containers in self.held.values() for ids in containers.values())
+        return frozenset().union(*held)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether all devices are near NUMA nodes that the machine does not have."""
+        return all(nodes and not nodes & self.machine for nodes in self.nodes.values())
+
+    @property
+    def installed(self) -> dict[int, int]:
+        """The number of devices near every set of NUMA nodes."""
+        return self._near(self.nodes)
+
+    @property
+    def free(self) -> dict[int, int]:
+        """The number of devices near every set that can be given now."""
+        return self._near(self.available)
+
+    def hints(self, wanted: int) -> tuple[Hint, ...] | None:
+        """Return the NUMA nodes that *wanted* devices can come from."""
+        if not any(self.nodes.values()):
+            return None
+        if len(self.available | self.reusable) < wanted:
+            return ()
+        reusable = [nodes for id_ in self.reusable if (nodes := self.nodes.get(id_, 0))]
+        installed, free = self.installed, self.free
+        narrowest = min(
+            (mask.bit_count() for mask, count in installed.items() if count >= wanted),
+            default=self._all_nodes.bit_count(),
+        )
+        fitting = (
+            mask
+            for mask, count in free.items()
+            if len(reusable) + count >= wanted and all(nodes & mask for nodes in reusable)
+        )
+        return tuple(
+            Hint(mask, mask.bit_count() == narrowest) for mask in sorted(fitting, key=narrowness)
+        )
+
+    def give(
+        self,
+        uid: str,
+        container: str,
+        wanted: int,
+        mask: int | None,
+        prefer: Preference,
+        *,
+        is_init: bool,
+    ) -> frozenset[str]:
+        """Give *wanted* devices to a container, from the NUMA nodes of *mask* first.
+
+        Raises:
+            Refusal: they are not available.
+        """
+        if not self.healthy:
+            problem = "no healthy devices present; cannot allocate unhealthy devices"
+            raise Refusal.unexpected(f"{problem} {self.resource}")
+        given = frozenset(sorted(self.reusable)[:wanted])
+        if len(given) < wanted:
+            given |= self._choose(given, wanted, mask, prefer)
+        if wanted:
+            self.held.setdefault(uid, {})[container] = given
+        self.reusable = self.reusable | given if is_init else self.reusable - given
+        return given
+
+    def _choose(
+        self, reused: frozenset[str], wanted: int, mask: int | None, prefer: Preference
+    ) -> frozenset[str]:
+        """Return the devices to give beside those *reused* from init containers."""
+        available, needed = self.available, wanted - len(reused)
+        if len(available) < needed:
+            problem = f"requested number of devices unavailable for {self.resource}"
+            counts = f"Requested: {needed}, Available: {len(available)}"
+            raise Refusal.unexpected(f"{problem}. {counts}")
+        aligned = frozenset(id_ for id_ in available if mask and self.nodes[id_] & mask)
+        if needed < len(aligned):
+            chosen = prefer(self.resource, aligned | reused, reused, wanted) & aligned
+            return _filled(chosen, needed, aligned)
+        taken = reused | aligned
+        if len(taken) == wanted:
+            return aligned
+        rest = available - aligned
+        chosen = prefer(self.resource, available | taken, taken, wanted) & rest
+        near = frozenset(id_ for id_ in rest if self.nodes[id_])
+        return aligned | _filled(chosen, needed - len(aligned), near, rest)
+
+    @property
+    def _all_nodes(self) -> int:
+        """The NUMA nodes that have any of the devices, all where none has."""
+        return reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
+
+    def _near(self, ids: Iterable[str]) -> dict[int, int]:
+        counts = Counter(self.nodes[id_] for id_ in ids)
+        return {
+            mask: sum(count for nodes, count in counts.items() if nodes & mask)
+            for mask in masks(nodes_of(self._all_nodes))
+        }
+
+
+def _filled(chosen: frozenset[str], size: int, *others: frozenset[str]) -> frozenset[str]:
+    """Return *size* ids: of *chosen* first, then of each of *others*, each in order."""
+    ids = dict.fromkeys(id_ for part in (chosen, *others) for id_ in sorted(part))
+    return frozenset(list(ids)[:size])
+
+
+def devices_of(
+    snapshot: Snapshot, active: ActivePods, resources: Iterable[str]
+) -> dict[str, Devices]:
+    """Return the devices of those *resources* that a device plugin offers.
+
+    PodResources has the healthy devices and their NUMA nodes, the checkpoint who holds which. A
+    resource that neither knows is not a device plugin's, unless the node has it all the same: all
+    its devices may be broken.
+
+    Raises:
+        Missing: an input is not known.
+    """
+    wanted = sorted(resources)
+    if not wanted:
+        return {}
+    if snapshot.offer is None:
+        raise Missing("the devices and their NUMA nodes, by PodResources")
+    machine = mask_of(node.id for node in snapshot.numa_nodes or ())
+    state = snapshot.kubelet_state.devices if snapshot.kubelet_state is not None else None
+    offered: dict[str, Devices] = {}
+    for name in wanted:
+        nodes = {
+            it.id: mask_of(it.numa_nodes) for it in snapshot.offer.devices if it.resource == name
+        }
+        healthy = frozenset(nodes)
+        held = _held(state, active, name)
+        is_known = bool(nodes or held)
+        nodes = {**_nodes_of_checkpoint(state, name), **nodes}
+        broken = _broken_gpus(snapshot, name, frozenset(nodes))
+        if not is_known and not broken and not _is_registered(snapshot, state, name):
+            continue
+        nodes.update(broken)
+        check_nodes(reduce(or_, nodes.values(), 0).bit_count())
+        offered[name] = Devices(
+            resource=name, machine=machine, nodes=nodes, healthy=healthy, held=held
+        )
+    return offered
+
+
+def _held(
+    state: DeviceState | None, active: ActivePods, name: str
+) -> dict[str, dict[str, frozenset[str]]]:
+    if state is None:
+        reported = active.devices(name)
+        if reported is None:
+            raise Missing("the devices that pods have, by the kubelet's checkpoint or PodResources")
+        return reported
+    held: dict[str, dict[str, frozenset[str]]] = {}
+    for entry in state.held:
+        if entry.resource == name and active.counts(entry.pod_uid):
+            ids = frozenset(id_ for of_node in entry.ids.values() for id_ in of_node)
+            held.setdefault(entry.pod_uid, {})[entry.container] = ids
+    return held
+
+
+def _nodes_of_checkpoint(state: DeviceState | None, name: str) -> dict[str, int]:
+    """Return the NUMA nodes of devices that were given, broken ones too."""
+    nodes_by_id: dict[str, set[int]] = {}
+    for entry in state.held if state is not None else ():
+        for node, ids in entry.ids.items() if entry.resource == name else ():
+            for id_ in ids:
+                nodes = nodes_by_id.setdefault(id_, set())
+                if node != _NO_NODE and is_digits(node):
+                    nodes.add(int(node))
+    return {id_: mask_of(nodes) for id_, nodes in nodes_by_id.items()}
+
+
+def _broken_gpus(snapshot: Snapshot, name: str, known: frozenset[str]) -> Mapping[str, int]:
+    """Return the GPUs that count into the node's capacity and that only NVML knows."""
+    status = snapshot.node_status
+    capacity = (status.capacity or {}).get(name, 0) if status is not None else 0
+    gpus = {gpu.uuid: gpu.numa_node for gpu in snapshot.gpus if gpu.uuid is not None}
+    others = {uuid: node for uuid, node in gpus.items() if uuid not in known}
+    is_of_gpus = known <= set(gpus) if known else name == GPU_RESOURCE
+    if not is_of_gpus or capacity - len(known) != len(others):
+        return {}
+    return {uuid: mask_of(() if node is None else (node,)) for uuid, node in others.items()}
+
+
+def _is_registered(snapshot: Snapshot, state: DeviceState | None, name: str) -> bool:
+    """Return whether a plugin offers a resource of which no device is known."""
+    if state is not None:
+        return name in (state.registered or {})
+    status = snapshot.node_status
+    if status is None or status.capacity is None or status.capacity.get(name):
+        raise Missing(f"whether a device plugin offers {name}, by the kubelet's checkpoint")
+    return False

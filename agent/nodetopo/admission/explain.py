@@ -1,0 +1,156 @@
+"""Sentences on why a pod is admitted or not, for a person who knows NUMA but not the kubelet.
+
+They have no full stop.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR
+from nodetopo.admission.hints import Hint, narrowness, nodes_of
+from nodetopo.admission.merge import SINGLE
+from nodetopo.admission.requests import amount_text, unit_of
+from nodetopo.admission.scope import ContainerOutcome, PodOutcome
+from nodetopo.admission.snapshot import NodeManagers
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import Pod
+from nodetopo.model.qos import QosClass, asks_as_a_pod
+
+Nodes = tuple[int, ...]
+"""NUMA nodes, ascending."""
+
+_OF_MEMORY = "[memorymanager]"
+"""In the kubelet's messages."""
+_GROUPS = (
+    "the Memory Manager gives a NUMA node to containers either alone or, as long as they run, "
+    "together with the same others: so much memory is not free in any way that this allows"
+)
+_PASSED_OVER = "the kubelet passes over it, and the scheduler places no such pod here"
+_MOST_SETS = 4
+"""Sets of NUMA nodes that are named; more are counted."""
+
+
+def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
+    """Yield the sentences on the pod as a whole."""
+    refusal, node = outcome.refusal, outcome.node
+    pins = node.cpus is not None or node.memory is not None
+    if pins and pod.qos_class != QosClass.GUARANTEED:
+        yield f"the pod is {pod.qos_class}: neither its CPUs nor its memory are aligned"
+    elif pins and asks_as_a_pod(pod):
+        yield "the pod states resources as a whole: neither its CPUs nor its memory are aligned"
+    if node.topology is None:
+        yield "policy none: nothing is aligned, devices come as their plugin prefers"
+    requested = {name for it in pod.containers for name in it.limits or {} if "/" in name}
+    allocatable = node.room.allocatable if node.room else {}
+    for name in sorted(requested - node.devices.keys()):
+        if not allocatable.get(name):
+            yield f"{name}: no device plugin offers it here; {_PASSED_OVER}"
+    if refusal is None:
+        return
+    if refusal.reason != TOPOLOGY_AFFINITY_ERROR or node.topology is None:
+        yield refusal.words
+        if _OF_MEMORY in refusal.message:
+            yield _GROUPS
+        return
+    failed = next(it for it in reversed(outcome.containers) if it.hints or it.merged)
+    is_single = node.topology.policy == SINGLE
+    who = "the whole pod" if node.scope == "pod" else f"container {failed.container.name}"
+    where = "come from one and the same NUMA node" if is_single else "prefer the same NUMA nodes"
+    yield f"under policy {node.topology.policy} all resources of {who} must {where}"
+    yield from _disagreement(node, failed, is_single=is_single)
+
+
+def of_claims(
+    outcome: PodOutcome, nodes: Callable[[CpuSet], Nodes], near: Mapping[str, Nodes]
+) -> Iterator[str]:
+    """Yield what ResourceClaims mean for the alignment of the pod.
+
+    DRA does not feed the Topology Manager: devices are prepared after admission, which aligns the
+    rest without them (kubernetes 1.36 pkg/kubelet/cm/dra/manager.go PrepareResources; website issue
+    56232).
+
+    Args:
+        nodes: returns the NUMA nodes of CPUs.
+        near: those of the GPUs that claims were allocated already, by container.
+    """
+    for each in outcome.containers:
+        container = each.container
+        if not container.claims:
+            continue
+        names = ", ".join(container.claims)
+        who = f"container {container.name} gets devices by the claim {names}"
+        if len(container.claims) > 1:
+            who = f"container {container.name} gets devices by the claims {names}"
+        yield f"{who}: the Topology Manager does not see them, and a verdict says nothing of them"
+        if not each.exclusive_cpus or outcome.refusal is not None:
+            continue
+        numa = nodes(each.cpus)
+        pinned = f"its {each.exclusive_cpus} CPUs would be of NUMA {'+'.join(map(str, numa))}"
+        there = near.get(container.name)
+        if there is None:
+            yield f"{pinned}, wherever the claim's GPUs are"
+        elif set(there) == set(numa):
+            yield f"{pinned}, where the claim's GPUs are: by chance"
+        else:
+            at = "+".join(map(str, there))
+            yield f"{pinned}, while the claim's GPUs are on NUMA {at}: not aligned"
+
+
+def of_container(outcome: ContainerOutcome) -> Iterator[str]:
+    """Yield the sentences on one container."""
+    for name, hints in outcome.hints.items():
+        if hints is None:
+            yield f"{name}: no NUMA nodes are told, so none is preferred"
+        elif preferred := _preferred(hints):
+            yield f"{name}: prefers {_sets(preferred)}"
+        elif hints:
+            yield f"{name}: could come from {_sets(hints)}, none preferred"
+        else:
+            yield f"{name}: fewer than asked for are free"
+    merged = outcome.merged
+    if merged is not None and merged.mask is not None and outcome.hints:
+        kind = "preferred by all" if merged.preferred else "the best that is left"
+        yield f"together: {_sets((merged,))}, {kind}"
+
+
+def _disagreement(
+    node: NodeManagers, failed: ContainerOutcome, *, is_single: bool
+) -> Iterator[str]:
+    """Yield which resource is at fault: one that nothing can serve, else those that differ."""
+    stated = {name: hints for name, hints in failed.hints.items() if hints is not None}
+    problems = {name: _problem(node, name, hints, is_single) for name, hints in stated.items()}
+    is_one_at_fault = any(problems.values())
+    for name, hints in stated.items():
+        amount = failed.requested[name]
+        what = f"{amount_text(name, amount)}{unit_of(name, amount)}"
+        if problems[name]:
+            yield f"{what}: {problems[name]}"
+        elif not is_one_at_fault:
+            yield f"{what}: best from {_sets(_preferred(hints))}"
+
+
+def _problem(node: NodeManagers, name: str, hints: tuple[Hint, ...], is_single: bool) -> str | None:
+    """Return why these hints alone keep the pod out, if they do."""
+    widths = [hint.mask.bit_count() for hint in hints if hint.mask is not None]
+    if not hints and name in node.devices and node.devices[name].is_elsewhere:
+        return "their plugin names no NUMA node of this machine"
+    if not hints:
+        return "fewer are free"
+    preferred = _preferred(hints)
+    if not any(hint.preferred for hint in hints):
+        spread = f"free on {min(widths)} NUMA nodes together only" if min(widths) > 1 else "free"
+        return f"{spread}, while fewer nodes have as many installed, which counts"
+    if is_single and not any(hint.mask and hint.mask.bit_count() == 1 for hint in preferred):
+        return f"more than one NUMA node has, they take {min(widths)}"
+    return None
+
+
+def _preferred(hints: Iterable[Hint]) -> tuple[Hint, ...]:
+    return tuple(hint for hint in hints if hint.preferred and hint.mask is not None)
+
+
+def _sets(hints: Iterable[Hint]) -> str:
+    """Return the sets of NUMA nodes as people write them: ``NUMA 0+1 or NUMA 2``."""
+    ordered = sorted({hint.mask for hint in hints if hint.mask is not None}, key=narrowness)
+    texts = [f"NUMA {'+'.join(map(str, nodes_of(mask)))}" for mask in ordered[:_MOST_SETS]]
+    more = len(ordered) - _MOST_SETS
+    return " or ".join(texts) + (f" or one of {more} more" if more > 0 else "")

@@ -1,0 +1,297 @@
+"""The fragmentation term: what the remaining GPUs are worth to the next jobs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import comb, gcd
+from types import MappingProxyType
+
+from nodetopo.allocation.facts import UNKNOWN, Facts, Place
+from nodetopo.allocation.families import (
+    Families,
+    Family,
+    Slices,
+    added,
+    among,
+    constant,
+    greatest,
+    highest,
+    least,
+    most,
+    multiplied,
+    sets_of,
+    subtracted,
+    total,
+    value,
+)
+from nodetopo.allocation.masks import positions
+
+JOB_WEIGHTS: Mapping[int, int] = MappingProxyType({2: 1, 4: 2, 8: 3})
+"""Sizes of later jobs and their weights. Multi-GPU jobs of one node have these sizes in the
+public Philly, Helios and PAI traces; the weights were chosen beforehand and never tuned."""
+
+Ends = Mapping[str, float | None]
+"""When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
+all: only the order counts. What is ``None`` or left out is unknown, and is taken never to be free.
+"""
+
+NO_ENDS: Ends = MappingProxyType({})
+
+Later = tuple[int, ...]
+"""The GPUs in use that are expected to be free after each end of a job, the next end first; masks.
+
+Each holds those before it, as nothing is known of the jobs to come. Empty where no end is known.
+"""
+
+
+def later_masks(ends: Mapping[int, float]) -> Later:
+    """Return when the GPUs of *ends* get free; they are single-bit masks with a time each.
+
+    Only the order of the times counts, and that some are equal.
+    """
+    masks, known = [], 0
+    for end in sorted(set(ends.values())):
+        known += sum(gpu for gpu, time in ends.items() if time == end)
+        masks.append(known)
+    return tuple(masks)
+
+
+class Packing:
+    """The remainder term of one machine of at most 16 GPUs, for all that can remain at once.
+
+    The jobs of a packing have one size and are disjoint; its value is the sum of
+    :func:`nodetopo.allocation.score.set_value` over its jobs. Any job is worth at least the least
+    of all, so the packings of one size are as many jobs of the least worth as fit, and a packing
+    of what some jobs are worth above it. Such jobs lie within parts of the machine. Where all
+    jobs within a part are worth more, the same holds within the part. What is left are parts
+    with jobs of the least worth besides others; only there the best packing is searched for.
+
+    Safe to share between threads: at worst two threads compute the same values.
+    """
+
+    def __init__(
+        self, families: Families, values: Callable[[int], Slices], classes: Sequence[int]
+    ) -> None:
+        """Take the *values* of all jobs of a size, 0.01 GB/s; those of other sets do not matter.
+
+        *classes* are for each GPU the mask of those alike, see :class:`Symmetry`.
+        """
+        self._families = families
+        self._values = values
+        self._classes = classes
+
+    @cached_property
+    def taken(self) -> Slices:
+        """The weighted sum over job sizes of the best packing of the GPUs that are not in a set.
+
+        By the GPUs in use, not those that remain: what remains of free GPUs when a set is taken
+        depends on the set and on those taken before, and their union is that of their masks.
+        """
+        jobs = ((job, weight) for job, weight in JOB_WEIGHTS.items() if job <= self._families.count)
+        return total(multiplied(self._packed(job), weight) for job, weight in jobs)
+
+    def remainder_value(self, remainder: int) -> int:
+        """Return the weighted sum over job sizes of the best packing of *remainder*, 0.01 GB/s."""
+        return value(self.taken, self._families.everyone ^ remainder)
+
+    def _packed(self, job: int) -> Slices:
+        """Return the value of the best packing with jobs of *job* GPUs."""
+        families = self._families
+        jobs, values = families.sizes[job], self._values(job)
+        unit, rest = int(job == max(JOB_WEIGHTS)), jobs
+        while rest and unit != 1:
+            alike = least(rest, values)
+            unit = gcd(unit, value(values, highest(alike)))
+            rest ^= alike
+        found = self._above(_Jobs(job, families.everyone, jobs, values), 0, unit or 1)
+        return multiplied(found, unit)
+
+    def _above(self, jobs: "_Jobs", known: int, unit: int) -> Slices:
+        """Return what the best packing is worth above *known* a job, in *unit*.
+
+        All jobs within the GPUs are worth more than *known*.
+        """
+        families = self._families
+        worst = least(jobs.family, jobs.values)
+        worth = value(jobs.values, highest(worst))
+        # As many jobs as fit: the size is a power of two, and to shift is to divide by it.
+        fit = families.lacking(jobs.members)[jobs.size.bit_length() - 1 :]
+        better = jobs.family ^ worst
+        inner = (jobs.within(part, better & families.within(part)) for part in self._parts(better))
+        return total(
+            [multiplied(fit, (worth - known) // unit), *(self._part(p, worth, unit) for p in inner)]
+        )
+
+    def _part(self, jobs: "_Jobs", known: int, unit: int) -> Slices:
+        """Return the same where jobs that are worth no more than *known* are left out."""
+        if jobs.are_all:
+            return self._above(jobs, known, unit)
+        if jobs.size == max(JOB_WEIGHTS):
+            return self._one_or_both(jobs, known)
+        result: Slices = []
+        mixed = jobs.family
+        for group in self._groups(jobs):
+            result = added(result, self._above(group, known, unit))
+            mixed ^= group.family
+        levels: dict[int, list[int]] = {}
+        while mixed:
+            alike = least(mixed, jobs.values)
+            levels[value(jobs.values, highest(alike)) - known] = sets_of(alike)
+            mixed ^= alike
+        # Each kind of job is added to the packings without it, as often as it can be.
+        for worth, sets in levels.items():
+            for kinds in dict.fromkeys(map(self._kinds, sets)):
+                for _ in range(self._most(kinds)):
+                    rest, fitting = self._without(result, kinds)
+                    result = greatest(result, added(rest, constant(fitting, worth // unit)))
+        return result
+
+    def _groups(self, jobs: "_Jobs") -> Iterator["_Jobs"]:
+        """Yield disjoint groups of GPUs, within each of which all jobs are among *jobs*.
+
+        The GPUs with the fewest jobs leave a group first. GPUs that are alike stay together.
+        """
+        families, left = self._families, jobs.members
+        while left.bit_count() >= jobs.size:
+            group = jobs.within(left, jobs.family & families.within(left))
+            while not group.are_all:
+                classes = {self._classes[gpu]: gpu for gpu in positions(group.members)}
+                family = group.family
+                fewest = min(
+                    classes, key=lambda own: (family & families.has[classes[own]]).bit_count()
+                )
+                members = group.members & ~fewest
+                group = jobs.within(members, family & families.within(members))
+            if group.members.bit_count() < jobs.size:
+                return
+            yield group
+            left &= ~group.members
+
+    def _kinds(self, job: int) -> tuple[int, ...]:
+        """Return the class of each GPU of *job*, as masks."""
+        return tuple(sorted(self._classes[gpu] for gpu in positions(job)))
+
+    def _most(self, kinds: tuple[int, ...]) -> int:
+        """Return how many disjoint jobs with GPUs of *kinds* there are at most."""
+        return min(kind.bit_count() // kinds.count(kind) for kind in kinds)
+
+    def _without(self, slices: Slices, kinds: tuple[int, ...]) -> tuple[Slices, Family]:
+        """Return the integers without a GPU of each of *kinds*, and for which sets there are such.
+
+        Which GPU of a class is left out makes no difference to the integer.
+        """
+        families = self._families
+        alone = sum(kind for kind in kinds if not kind & (kind - 1))
+        around = families.around(alone)
+        both = [one >> alone for one in among(around, [*slices, families.every])]
+        for kind in kinds:
+            if kind & alone:
+                continue
+            less = [0] * len(both)
+            for gpu in positions(kind):
+                for place, one in enumerate(among(families.has[gpu], both)):
+                    less[place] |= one >> (1 << gpu)
+            both = less
+        return both[:-1], both[-1]
+
+    def _parts(self, jobs: Family) -> list[int]:
+        """Return the parts of the machine, as masks, that hold all *jobs* and share no GPU."""
+        families = self._families
+        parts: list[int] = []
+        for gpu in range(families.count):
+            own = jobs & families.has[gpu]
+            if not own:
+                continue
+            near = sum(1 << other for other in range(families.count) if own & families.has[other])
+            apart = [part for part in parts if not part & near]
+            parts = [*apart, near | sum(part for part in parts if part & near)]
+        return parts
+
+    def _one_or_both(self, jobs: "_Jobs", known: int) -> Slices:
+        """Return the same for jobs of which only one fits, or two that take all GPUs."""
+        families = self._families
+        worth = subtracted(among(jobs.family, jobs.values), constant(jobs.family, known))
+        result = [families.complement(one) for one in worth]
+        both = added(worth, result) if 2 * max(JOB_WEIGHTS) == families.count else []
+        for gpu in range(families.count):
+            has = families.has[gpu]
+            result = greatest(result, [one >> (1 << gpu) for one in among(has, result)])
+        if not both:
+            return result
+        largest = value(both, highest(most(families.sizes[max(JOB_WEIGHTS)], both)))
+        return greatest(result, constant(1, largest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Jobs of *size* GPUs within *members*, with the values of all jobs, 0.01 GB/s."""
+
+    size: int
+    members: int
+    family: Family
+    values: Slices
+
+    def within(self, members: int, family: Family) -> "_Jobs":
+        """Return other jobs of the size."""
+        return replace(self, members=members, family=family)
+
+    @property
+    def are_all(self) -> bool:
+        """Whether these are all that there can be within the GPUs."""
+        return self.family.bit_count() == comb(self.members.bit_count(), self.size)
+
+
+class Symmetry:
+    """Classes of interchangeable GPUs, so that only one of all equivalent sets is computed.
+
+    GPUs of a class have the same links to all others and are on one NUMA node and socket, so
+    exchanging them changes neither the bandwidth nor the span of a set. HCAs and partitions are
+    not considered; they may differ within a class.
+
+    Attributes:
+        classes: the class of each GPU, as a mask.
+    """
+
+    def __init__(self, facts: Facts, *, is_known: bool = True) -> None:
+        """Find the classes; without *is_known* (sets were measured) each GPU is its own class."""
+
+        def are_alike(a: int, b: int) -> bool:
+            return (
+                _is_same_place(facts.numa[a], facts.numa[b])
+                and _is_same_place(facts.sockets[a], facts.sockets[b])
+                and all(
+                    square[a][other] == square[b][other]
+                    for square in (facts.links, facts.rates, facts.hops)
+                    for other in range(len(facts.indices))
+                    if other not in (a, b)
+                )
+            )
+
+        remaining = list(range(len(facts.indices)))
+        classes = []
+        while remaining:
+            first, *others = remaining
+            alike = [first, *(o for o in others if is_known and are_alike(first, o))]
+            remaining = [other for other in others if other not in alike]
+            classes.append(alike)
+        self.classes = tuple(
+            sum(1 << member for alike in classes if gpu in alike for member in alike)
+            for gpu in range(len(facts.indices))
+        )
+        self._lowest = tuple(
+            tuple(sum(1 << member for member in alike[:count]) for count in range(len(alike) + 1))
+            for alike in classes
+            if len(alike) > 1
+        )
+        self._alone = sum(1 << alike[0] for alike in classes if len(alike) == 1)
+
+    def canonical(self, mask: int) -> int:
+        """Return the lowest of all masks that are equivalent to *mask*."""
+        result = mask & self._alone
+        for lowest in self._lowest:
+            result |= lowest[(mask & lowest[-1]).bit_count()]
+        return result
+
+
+def _is_same_place(a: Place, b: Place) -> bool:
+    return a == b or a[0] == b[0] == UNKNOWN

@@ -1,0 +1,83 @@
+"""The operator's choices for placement: a policy and a bandwidth model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from nodetopo.allocation.measured import Measured
+
+
+class Policy(StrEnum):
+    """Which term decides first; docs/internals/placement.md says when to use which."""
+
+    BEST = "best"
+    NUMA_FIRST = "numa-first"
+    PACKED = "packed"
+    DISTRIBUTED = "distributed"
+    NIC_REQUIRED = "nic-required"
+
+
+class Model(StrEnum):
+    """How the bandwidth of a set is estimated."""
+
+    RING = "ring"
+    RELAY = "relay"
+    TABLE = "table"
+
+
+_BANDWIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
+_SPAN = ("numa_nodes", "sockets")
+_HCAS = ("hca_far", "rail_loss", "hca_distance")
+_FIRST = ("degraded",)
+_LAST = ("broken_partitions", "reach_gb_s", "order")
+
+TERMS: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
+    {
+        Policy.BEST: (*_FIRST, *_BANDWIDTH, *_SPAN, "remainder_value", *_HCAS, *_LAST),
+        Policy.NUMA_FIRST: (*_FIRST, *_SPAN, *_BANDWIDTH, "remainder_value", *_HCAS, *_LAST),
+        Policy.PACKED: (*_FIRST, "remainder_value", *_BANDWIDTH, *_SPAN, *_HCAS, *_LAST),
+        Policy.DISTRIBUTED: (
+            *_FIRST,
+            "crowding",
+            *_BANDWIDTH,
+            *_SPAN,
+            *_HCAS,
+            "remainder_value",
+            *_LAST,
+        ),
+        Policy.NIC_REQUIRED: (*_FIRST, *_HCAS, *_BANDWIDTH, *_SPAN, "remainder_value", *_LAST),
+    },
+)
+"""The fields of :class:`nodetopo.allocation.score.Score` that a policy compares; the first that
+differs decides. ``best`` lost the least bandwidth of about 35 orders tried on traces
+(docs/internals/placement.md); the others move what their name says to the front."""
+
+
+HCAS_OF_ONE = ("hca_nearness",)
+"""What is compared for one GPU in place of the HCA terms, so that the GPUs near an HCA stay free:
+a job of one GPU sends nothing to other GPUs, and half to nine tenths of all jobs are such."""
+
+
+def terms_for(policy: Policy, size: int) -> tuple[str, ...]:
+    """Return the terms that *policy* compares for requests of *size* GPUs.
+
+    Under ``nic-required`` a pod with one GPU may be a rank of a larger job.
+    """
+    order = TERMS[policy]
+    if size != 1 or policy is Policy.NIC_REQUIRED:
+        return order
+    start = order.index(_HCAS[0])
+    return (*order[:start], *HCAS_OF_ONE, *order[start + len(_HCAS) :])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A policy and a model; every model uses ``measured``, and ``table`` requires it."""
+
+    policy: Policy = Policy.BEST
+    model: Model = Model.RING
+    measured: Measured | None = None
+
+
+DEFAULT = Rules()

@@ -1,0 +1,168 @@
+"""The score of a set of GPUs: one pure function per term, and the record of all terms.
+
+A policy compares the terms in its own order (:func:`nodetopo.allocation.rules.terms_for`), the next
+one only where all before are equal. Sets are tuples of positions in the snapshot, ascending.
+Bandwidths are integers of 0.1 GB/s, so that they compare exactly. They are modelled and only
+rank the sets of one machine. The bandwidth of a set, the first term, has three models:
+:mod:`nodetopo.allocation.bandwidth`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from typing import Any
+
+from nodetopo.allocation.facts import Facts
+from nodetopo.allocation.masks import positions
+
+CROSSING_PENALTY = 1
+"""Tenths of its bandwidth that a set loses in :func:`set_value` for spanning NUMA nodes, and
+again for spanning sockets. A choice, not a measurement: it is small against any difference in
+bandwidth between sets, and NUMA comes before packing whatever its value."""
+
+FARTHEST_STEPS = 5
+"""The distance SYS in :attr:`Facts.hca_steps`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """The terms of a set.
+
+    Attributes:
+        degraded: GPUs of the set that are degraded, fewer are better.
+        bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one
+            GPU, which sends nothing.
+        counts_as_gb_s: the bandwidth by which the set is compared, the highest of those that
+            count as equal (:func:`nodetopo.allocation.bandwidth.levels`).
+        pair_bandwidth_gb_s: sum over all pairs of the set, as they count; more is better.
+        numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
+            place counts as a place of its own.
+        remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs,
+            in weighted GB/s, more is better. Where it is known when jobs end, the mean over
+            now and after each end.
+        hca_far: GPUs with no HCA on their socket.
+        rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
+        hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
+        hca_nearness: sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is
+            compared for one GPU, in place of the three terms before.
+        broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free
+            and of which the set takes only some.
+        crowding: sum over the NUMA nodes of the square of the GPUs in use there.
+        reach_gb_s: bandwidth of the GPUs of the set to all GPUs of the node, less is better: the
+            best-connected stay free.
+        order: the GPU indices; the lower list wins when all else is equal.
+    """
+
+    degraded: int
+    bandwidth_gb_s: float | None
+    counts_as_gb_s: float | None
+    pair_bandwidth_gb_s: float
+    numa_nodes: int
+    sockets: int
+    remainder_value: float
+    hca_far: int
+    rail_loss: int
+    hca_distance: int
+    hca_nearness: int
+    broken_partitions: int
+    crowding: int
+    reach_gb_s: float
+    order: tuple[int, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the terms as JSON types."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "order": list(self.order)}
+
+    def lost_at(self, better: "Score", terms: Sequence[str]) -> str | None:
+        """Return the first of *terms* in which this score differs from *better*; ``None``: none."""
+        return next((name for name in terms if self.figure(name) != better.figure(name)), None)
+
+    def figure(self, name: str) -> Any:
+        """Return the value of the term *name*, by which sets are compared."""
+        return self.counts_as_gb_s if name == "bandwidth_gb_s" else getattr(self, name)
+
+
+def pair_bandwidth(facts: Facts, members: Sequence[int]) -> int:
+    """Return the sum of the bandwidths of all pairs of *members*, 0.1 GB/s."""
+    return sum(facts.hops[a][b] for a, b in combinations(members, 2))
+
+
+def numa_nodes(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many NUMA nodes *members* span."""
+    return len({facts.numa[member] for member in members})
+
+
+def sockets(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many CPU sockets *members* span."""
+    return len({facts.sockets[member] for member in members})
+
+
+def set_value(bandwidth: int, nodes: int, sockets: int) -> int:
+    """Return what a set is worth to a later job, 0.01 GB/s."""
+    return bandwidth * (10 - CROSSING_PENALTY * ((nodes > 1) + (sockets > 1)))
+
+
+def hca_far(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many of *members* have no HCA on their socket; 0 on a node without HCAs."""
+    return sum(facts.is_far[member] for member in members)
+
+
+def hca_distance(facts: Facts, members: Sequence[int]) -> int:
+    """Return the sum of the distances of *members* to their nearest HCAs; PIX is 1, SYS 5."""
+    return sum(facts.hca_steps[member] for member in members)
+
+
+def reach(facts: Facts, members: Sequence[int]) -> int:
+    """Return the bandwidth of *members* to all GPUs of the node, 0.1 GB/s."""
+    return sum(facts.reach[member] for member in members)
+
+
+def hca_nearness(facts: Facts, members: Sequence[int]) -> int:
+    """Return the sum of how near an HCA is to *members*: PIX 5, SYS 1, 0 off the socket."""
+    near = (m for m in members if facts.hca_steps[m] and not facts.is_far[m])
+    return sum(FARTHEST_STEPS + 1 - facts.hca_steps[member] for member in near)
+
+
+def rail_loss(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many of *members* must share one of their nearest HCAs with another.
+
+    These are the GPUs that a maximum matching of GPUs and nearest HCAs leaves over. GPUs that
+    share an HCA also share its PCIe switch, and so the path to the host.
+    """
+    owner: dict[int, int] = {}
+
+    def is_matched(member: int, visited: set[int]) -> bool:
+        for hca in positions(facts.hcas[member]):
+            if hca not in visited:
+                visited.add(hca)
+                if hca not in owner or is_matched(owner[hca], visited):
+                    owner[hca] = member
+                    return True
+        return False
+
+    return sum(not is_matched(member, set()) for member in members) if any(facts.hcas) else 0
+
+
+def whole_partitions(facts: Facts, free: int) -> tuple[int, ...]:
+    """Return the partitions whose GPUs are all in *free*; bit masks."""
+    return tuple(partition for partition in facts.partitions if partition & free == partition)
+
+
+def broken_partitions(whole: Sequence[int], chosen: int) -> int:
+    """Return how many of the partitions *whole* the set *chosen* splits; bit masks."""
+    count = 0
+    for partition in whole:
+        if 0 != partition & chosen != partition:
+            count += 1
+    return count
+
+
+def crowding(facts: Facts, in_use: Sequence[int]) -> int:
+    """Return the sum over the NUMA nodes of the square of the GPUs *in_use* there.
+
+    It is least for an even load: of two nodes with 1 and 3 GPUs in use, one more on the first
+    costs 3, on the second 7.
+    """
+    return sum(count * count for count in Counter(facts.numa[gpu] for gpu in in_use).values())

@@ -1,0 +1,1 @@
+"""What a rule is, and the engine that judges by rules."""

@@ -1,0 +1,68 @@
+"""``nodetopo cleanup``: take our labels away, from wherever they were published."""
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from nodetopo.cli import output
+from nodetopo.cli.output import Answer, emit, note, progress
+from nodetopo.cli.settings import resolved
+from nodetopo.components.labels.loop import configured_outputs
+from nodetopo.components.labels.outputs.node import NodeLabelPublisher
+from nodetopo.components.labels.outputs.output import NODE, OUTPUTS, LabelOutput
+from nodetopo.errors import InputError
+from nodetopo.kernel import logs
+from nodetopo.kubeapi.apply import connection
+from nodetopo.tools.cluster.cleanup import Cleaned, clean, nodes_with_labels
+
+
+def run(args: Namespace) -> int:
+    """Remove, or show, nodetopo's labels; 0, or 3 if some could be left."""
+    with progress("cleaning"):
+        found = tuple(clean(_outputs(args), is_dry=args.dry_run))
+    emit(_answer(found, is_dry=args.dry_run), args)
+    for one in found:
+        if one.problem is not None:
+            note("error", f"{one.place}: {one.problem}")
+    return 3 if any(one.problem is not None for one in found) else 0
+
+
+def _outputs(args: Namespace) -> Iterator[LabelOutput]:
+    """Yield each place to clean.
+
+    Raises:
+        InputError: flags that contradict each other, or an unknown output.
+        ApiUnavailable: the Nodes cannot be listed.
+    """
+    # Loads structlog and the API client.
+
+    asked = resolved(args)
+    logs.configure(asked.settings.log_format, "warning")
+    found, is_default = asked.settings, asked.origins["label_outputs"] == "default"
+    if not args.all_nodes:
+        yield from configured_outputs(found, OUTPUTS if is_default else found.label_outputs)
+        return
+    if not is_default and found.label_outputs != (NODE,):
+        raise InputError("--all-nodes is for the output node", "run it on the nodes for others")
+    connect = connection(found.kubeconfig)
+    # All before the first: a list that goes on minutes later is refused (410).
+    for node in tuple(nodes_with_labels(connect)):
+        yield NodeLabelPublisher(found.kubeconfig, node, connect=connect)
+
+
+def _answer(found: Sequence[Cleaned], *, is_dry: bool) -> Answer:
+    verb, short = "would remove" if is_dry else "removed", ""
+    rows: list[tuple[str, str, str]] = []
+    for one in found:
+        rows += [(one.place, key, value) for key, value in sorted(one.labels.items())]
+        amount = f"{len(one.labels)} label{'' if len(one.labels) == 1 else 's'}"
+        if one.problem is not None:
+            amount = "nothing: it failed"
+        elif not one.is_there:
+            amount = "nothing: there is none of ours"
+        short += f"{one.place}: {verb} {amount}\n"
+    return Answer(
+        plain={"dry_run": is_dry, "places": [asdict(one) for one in found]},
+        table=output.table([("PLACE", "LABEL", "VALUE"), *rows]) + short if rows else short,
+        short=short,
+    )

@@ -1,0 +1,83 @@
+"""ResourceSlices and ResourceClaims of the cluster, from the API server or from files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodetopo.cli.cluster_source import found, not_usable, objects
+from nodetopo.cli.output import progress
+from nodetopo.errors import DecodeError
+from nodetopo.formats.fields import Object, text
+from nodetopo.model.dra import API, PublishedDevice, PublishedPool
+from nodetopo.probes.dra import devices_of, newest_of, pools_of
+from nodetopo.tools.cluster.node import ClusterNode
+from nodetopo.tools.cluster.reach import seen_from
+
+CLAIMS = f"{API}/resourceclaims"
+
+_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+"""Of the API, which write devices alike; ``kubectl`` prints the first from Kubernetes 1.34 on."""
+
+
+def read_objects(name: str, kind: str) -> tuple[Object, ...]:
+    """Return the objects of *kind* in the file *name*, as ``kubectl get … -o json`` prints them.
+
+    Raises:
+        InputError: the file cannot be used, or holds anything else.
+    """
+    items = []
+    with progress(f"reading {name}"):
+        for at, item in objects(name):
+            if not isinstance(item, dict):
+                raise not_usable(name, DecodeError(at, f"expected a {kind}, found {found(item)}"))
+            if item.get("kind") != kind:
+                problem = f"expected a {kind}, found the kind {item.get('kind')!r}"
+                raise not_usable(name, DecodeError(at, problem))
+            if (version := item.get("apiVersion", _VERSIONS[0])) not in _VERSIONS:
+                cure = "save it from Kubernetes 1.34 or later"
+                raise not_usable(name, DecodeError(at, f"of the API {version!r}", cure))
+            items.append(item)
+    return tuple(items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The devices and pools that DRA drivers publish in a cluster.
+
+    Attributes:
+        by_node: the devices that each node reaches, including incomplete pools.
+        pools: all pools.
+        unplaced: pools whose slices select nodes by something else than a name, where no Nodes are
+            known that they could select.
+    """
+
+    by_node: Mapping[str, tuple[PublishedDevice, ...]] = field(default_factory=dict)
+    pools: tuple[PublishedPool, ...] = ()
+    unplaced: tuple[PublishedPool, ...] = ()
+
+    @property
+    def incomplete(self) -> tuple[PublishedPool, ...]:
+        """The pools of which nothing is allocated: slices are missing."""
+        return tuple(pool for pool in self.pools if not pool.is_complete)
+
+
+def published_in(slices: Sequence[Object], nodes: Sequence[ClusterNode] | None) -> Published:
+    """Return what *slices* publish for the nodes they name and for *nodes*.
+
+    *nodes* are ``None`` if no Nodes are known.
+    """
+    by_node: dict[str, list[Object]] = {}
+    for each in newest_of(slices):
+        named = text(each, "spec", "nodeName")
+        if named is not None:
+            by_node.setdefault(named, []).append(each)
+            continue
+        for node in nodes or ():
+            seen = seen_from(node, each)
+            if seen is not None:
+                by_node.setdefault(node.name, []).append(seen)
+    pools = pools_of(slices)
+    return Published(
+        by_node={node: devices_of(own) for node, own in sorted(by_node.items())},
+        pools=pools,
+        unplaced=tuple(pool for pool in pools if pool.selects_by) if nodes is None else (),
+    )

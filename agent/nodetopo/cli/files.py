@@ -1,0 +1,86 @@
+"""Files that a person names, read with a cap."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from nodetopo.errors import DecodeError, InputError
+from nodetopo.model.codec import MAX_BYTES
+
+_PROCFS = "/proc"
+"""Files here are made while they are read, some wait for more, and ``kmsg`` loses what was read."""
+
+STDIO = "-"
+"""Stands for standard input or output, as everywhere."""
+
+
+def read_text(name: str, *, most: int = MAX_BYTES) -> str:
+    """Return the text of the file *name*, or of standard input for ``-``.
+
+    Saved files and anonymous pipes only, up to *most* bytes, by default 16 MiB: a device, a named
+    pipe or a file of the kernel's, such as ``/proc/kmsg``, could never end.
+
+    Raises:
+        InputError: missing, unreadable, too large, not a file, or not UTF-8.
+    """
+    return _text(name, _read(name, most))
+
+
+def read_snapshot_text(name: str) -> str:
+    """Return the text of the snapshot *name*, also where it is in an archive of ``support``.
+
+    Raises:
+        InputError: as of :func:`read_text`, or the archive cannot be used.
+    """
+    content = _read(name, MAX_BYTES)
+    if not content.startswith(b"\x1f\x8b"):  # gzip, which no text begins as
+        return _text(name, content)
+    from nodetopo.formats.support_archive import snapshot_text  # noqa: PLC0415 - only for archives
+
+    try:
+        return snapshot_text(content)
+    except DecodeError as error:
+        raise InputError(f"{name}: {error.cause}", error.cure) from None
+
+
+def _read(name: str, most: int) -> bytes:
+    try:
+        content = sys.stdin.buffer.read(most + 1) if name == STDIO else _read_named(name, most)
+    except IsADirectoryError:
+        raise InputError(f"{name} is a directory", "name a file") from None
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}", "check the path") from None
+    except ValueError as error:  # a NUL byte in the name
+        raise InputError(f"cannot read {name!r}: {error}", "check the path") from None
+    if len(content) > most:
+        raise InputError(f"{name} is larger than {most >> 20} MiB", "name a smaller file")
+    return content
+
+
+def _text(name: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not UTF-8 text", "save it as UTF-8 or name another") from None
+
+
+def _read_named(name: str, most: int) -> bytes:
+    # Without O_NONBLOCK, opening a FIFO that has no writer would wait for ever.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        is_pipe = stat.S_ISFIFO(status.st_mode) and not Path(name).resolve().exists()
+        is_saved = stat.S_ISREG(status.st_mode) and status.st_dev != _device(_PROCFS)
+        if not (is_pipe or is_saved):
+            raise InputError(f"{name} is not a regular file", "name a file, or - for stdin")
+        os.set_blocking(descriptor, is_pipe)
+        return file.read(most + 1) or b""
+
+
+def _device(path: str) -> int | None:
+    """Return the device of the file system that *path* is on; ``None`` where it is not there."""
+    try:
+        return Path(path).stat().st_dev
+    except OSError:
+        return None

@@ -1,0 +1,22 @@
+"""The flags that choose the Nodes of a cluster."""
+
+from nodetopo.cli.flags.source import KUBECONFIG_HELP
+from nodetopo.cli.parser import Parser
+
+
+def add_cluster_source(parser: Parser) -> None:
+    """Add the flags that choose the Nodes."""
+    group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="`kubectl get nodes -o json` (or yaml), - for stdin; nothing else is asked",
+    )
+    source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
+    group.add_argument(
+        "--selector",
+        metavar="K=V,…",
+        default="",
+        help="only the Nodes with these labels: K=V, K!=V, K, !K",
+    )

@@ -1,0 +1,52 @@
+"""The flags of ``nodetopo doctor``."""
+
+from typing import TYPE_CHECKING
+
+from nodetopo.cli.flags.cluster import add_cluster_source
+from nodetopo.cli.flags.health import add_only
+from nodetopo.cli.flags.source import add_node, add_settings
+from nodetopo.cli.parser import Parser, add_output
+
+if TYPE_CHECKING:
+    pass
+
+_EPILOG = (
+    "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
+    "those of --levels, else of the cluster's KAI and Kueue Topologies, else those that the "
+    "labels offer. Reads only, each kind of object once, 500 at a time."
+)
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
+    add_only(parser, "levels, owners, nvlink, gangs, dra")
+    add = parser.add_argument
+    add("--levels", default="", metavar="KEY,…", help="label keys, broadest first")
+    add(
+        "--group",
+        action="append",
+        default=[],
+        metavar="SIZE@KEY",
+        help="a gang: 18@KEY, nodes within one KEY; 64x1@KEY, pods of one GPU; repeatable",
+    )
+    add(
+        "--objects",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="gangs and Topologies as `kubectl get … -A -o json` prints them; repeatable",
+    )
+    add(
+        "--node-snapshot",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="of a node of the cluster, to hold its labels against; repeatable",
+    )
+    add("--live", action="store_true", help="hold the labels of this node against its NVML")
+    add_output(parser)
+    add_cluster_source(parser)
+    add_settings(parser, ("label_prefix",), "labels")
+    add_node(parser, without=("kubeconfig",))  # that of the cluster
+    parser.set_defaults(module="doctor")

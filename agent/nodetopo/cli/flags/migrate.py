@@ -1,0 +1,55 @@
+"""The flags of ``nodetopo migrate``."""
+
+from typing import TYPE_CHECKING
+
+from nodetopo.cli.parser import FORMATS, Parser, add_output
+
+if TYPE_CHECKING:
+    pass
+
+CONFIG = "config"
+"""The output that is nodetopo's configuration instead of verdicts."""
+
+_FORMS = (
+    "plugin-config",
+    "plugin-values",
+    "operator-values",
+    "nfd-values",
+    "nfd-worker",
+    "rdma-config",
+)
+"""As :class:`nodetopo.tools.migrate.forms.Form`, which loads PyYAML."""
+
+_EPILOG = (
+    "Reads manifests, Helm values, ConfigMaps and configuration files of NVIDIA's device plugin, "
+    "GPU Feature Discovery, Node Feature Discovery, NVIDIA's GPU operator and the RDMA shared "
+    "device plugin. Nothing is asked of a cluster, and nothing in one is changed. Exit status: 0 "
+    "nothing is lost, 1 something differs or is not supported, 2 bad input, 3 a line is not known."
+)
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    parser.epilog = _EPILOG
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a directory, or -")
+    parser.add_argument(
+        "--check", action="store_true", help="judge every line; this is what it does anyway"
+    )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=_FORMS,
+        metavar="FORM",
+        help=f"what files without a kind are: {', '.join(_FORMS)} (default: by their keys)",
+    )
+    parser.add_argument(
+        "--write", metavar="DIR", help="also write a kustomize overlay that keeps the settings"
+    )
+    parser.add_argument(
+        "--deploy",
+        default="../..",
+        metavar="DIR",
+        help="deploy/daemonset as seen from that overlay (default: ../..)",
+    )
+    add_output(parser, formats=(*FORMATS, CONFIG))
+    parser.set_defaults(module="migrate")

@@ -1,0 +1,81 @@
+"""The flags of ``nodetopo nccl``."""
+
+from typing import TYPE_CHECKING, Any
+
+from nodetopo.cli.flags.source import add_settings, add_source
+from nodetopo.cli.parser import FORMATS, Parser, Subparsers, add_command, add_output
+
+if TYPE_CHECKING:  # `nccl xml` and help need none of them
+    pass
+
+CONF, POD = "conf", "pod"
+"""Formats of ``nccl env`` alone: a file for NCCL, and the ``env`` of a container."""
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    what = parser.add_subparsers(metavar="WHAT", required=True)
+    env = add_command(what, "env", "print the variables that tell a job which NIC is whose")
+    env.add_argument("--gpus", metavar="A,B", help="those of the job (default: all)")
+    env.add_argument(
+        "--hcas", metavar="X,Y", help="those of the job (default: the nearest, one for each GPU)"
+    )
+    env.add_argument(
+        "--nccl-version",
+        metavar="VERSION",
+        help="only what is about this release, such as 2.21.5 (default: all releases)",
+    )
+    env.add_argument("--only", metavar="NAMES", help="these variables, by comma (default: all)")
+    env.add_argument(
+        "--topo-file",
+        metavar="PATH",
+        help="where the job has a topology file for NCCL (default: nowhere)",
+    )
+    add_output(env, formats=(*FORMATS, CONF, POD))
+    add_source(env)
+    env.set_defaults(module="nccl.env")
+    xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
+    add_output(xml)
+    add_source(xml)
+    xml.set_defaults(module="nccl.xml")
+    _add_check(what)
+
+
+TABLE_HELP = "measured bandwidths, YAML or JSON, which win over the model"
+
+
+def _add_check(what: Subparsers) -> None:
+    """Add ``nccl check``."""
+    check = add_command(
+        what, "check", "set a log of nccl-tests, perftest or nvbandwidth beside the model"
+    )
+    check.add_argument("file", metavar="FILE", help="the log, - for stdin")
+    check.add_argument(
+        "--gpus",
+        metavar="A,B",
+        action="append",
+        default=[],
+        help="the GPUs of the log, in its order, where it names none by PCI address",
+    )
+    check.add_argument(
+        "--hca",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="the HCA of a perftest log; repeat it for each run of the log",
+    )
+    add_table(check)
+    check.add_argument(
+        "--save",
+        metavar="FILE",
+        help="write the figures to this bandwidth table, YAML or .json; merge them if it exists",
+    )
+    add_settings(check, ("checks_file",), "checks")
+    add_output(check)
+    add_source(check)
+    check.set_defaults(module="nccl.check")
+
+
+def add_table(parser: Any) -> None:
+    """Add ``--bandwidth-table``."""
+    parser.add_argument("--bandwidth-table", metavar="FILE", help=TABLE_HELP)

@@ -1,0 +1,80 @@
+"""The flags of ``nodetopo simulate``."""
+
+from nodetopo.cli.flags.source import add_source
+from nodetopo.cli.parser import Parser, add_command, add_output
+
+WORKLOADS = (
+    "philly",
+    "helios-venus",
+    "helios-earth",
+    "helios-saturn",
+    "helios-uranus",
+    "pai",
+    "mixed",
+)
+"""The names of :data:`WORKLOADS`, here so that the parser stays light."""
+
+
+def add(parser: Parser) -> None:
+    """Add the flags."""
+    what = parser.add_subparsers(metavar="WHAT", required=True)
+    machines = add_command(what, "machines", "list the machines that --machine knows")
+    add_output(machines)
+    machines.set_defaults(module="simulate.machines")
+    trace = add_command(
+        what, "trace", "compare placement policies on jobs that arrive and leave on one node"
+    )
+    _add_jobs(trace)
+    trace.add_argument(
+        "--policy",
+        metavar="A,B",
+        action="append",
+        default=[],
+        help="ours: best, numa-first, packed, distributed, nic-required; best where it is "
+        "expected when jobs end: best-ends, or best-ends-noisy, by bad guesses; others': nvidia, "
+        "nvidia-sorted, hami, first-fit, kubelet, random; or all. They are compared with the first "
+        "(default: best and the others')",
+    )
+    trace.add_argument(
+        "--model",
+        choices=("ring", "relay"),
+        default="ring",
+        help="of bandwidth (default: ring)",
+    )
+    trace.add_argument("--plot", metavar="FILE", help="also draw bars, to FILE.svg or FILE.png")
+    add_output(trace)
+    add_source(trace)
+    trace.set_defaults(module="simulate.trace")
+
+
+def _add_jobs(parser: Parser) -> None:
+    group = parser.add_argument_group("jobs")
+    group.add_argument(
+        "--trace",
+        metavar="FILE.csv",
+        action="append",
+        default=[],
+        help="arrival_s,duration_s,gpus, or a public trace; more than once if sizes and run "
+        "times are apart; - for stdin",
+    )
+    group.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        metavar="NAME",
+        help=f"{', '.join(WORKLOADS)} (default: philly)",
+    )
+    group.add_argument("--jobs", metavar="N", type=int, help="jobs per seed (default: 2000)")
+    group.add_argument(
+        "--load",
+        metavar="SHARE",
+        type=float,
+        help="GPU time asked for, of what the node has (default: 0.7, or as recorded)",
+    )
+    group.add_argument(
+        "--seeds",
+        metavar="N",
+        type=int,
+        default=5,
+        help="how many (default: 5); one where arrivals are as recorded",
+    )
+    group.add_argument("--seed", metavar="S", type=int, default=1, help="the first (default: 1)")

@@ -1,0 +1,86 @@
+"""Flags that choose a reader's snapshot or describe the live node."""
+
+from argparse import SUPPRESS, BooleanOptionalAction
+from typing import TYPE_CHECKING
+
+from nodetopo.cli.parser import Parser
+
+if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
+    pass
+
+NODE_SETTINGS = (
+    "sysfs_root",
+    "procfs_root",
+    "host_root",
+    "nvml_library",
+    "node_name",
+    "kubeconfig",
+    "pod_resources_socket",
+    "kubelet_url",
+    "kubelet_ca_file",
+    "kubelet_insecure_tls",
+)
+"""Those that every command of a node takes as flags, though not each needs all of them."""
+
+KUBECONFIG_HELP = "how to reach the API server; default as kubectl's"
+"""Help of ``--kubeconfig``; the daemon has another default and another text."""
+
+
+def add_source(parser: Parser) -> None:
+    """Add the flags that choose the source and describe the live node."""
+    group = parser.add_argument_group("source", "default: the live node")
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="a captured snapshot, or archive of `support`, - for stdin",
+    )
+    source.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="a bundled machine, see `nodetopo simulate machines`",
+    )
+    source.add_argument(
+        "--topo-m",
+        metavar="FILE",
+        help="the text of `nvidia-smi topo -m`, - for stdin",
+    )
+    source.add_argument(
+        "--nccl-xml",
+        metavar="FILE",
+        help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
+    )
+    source.add_argument(
+        "--rdma-topo",
+        metavar="FILE",
+        help="a dump of rdma-core's rdma_topo (`rdma_topo dump`), - for stdin",
+    )
+    add_node(parser)
+
+
+def add_node(parser: Parser, *, without: tuple[str, ...] = ()) -> None:
+    """Add the flags of the live node; *without* those that the command adds by itself."""
+    names = tuple(name for name in NODE_SETTINGS if name not in without)
+    add_settings(parser, names, "live node")
+
+
+def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
+    """Add a flag for each of the settings *names*; those not given stay out of the result."""
+    if not parser.has_settings:
+        return
+    from nodetopo.kernel.settings.declare import (  # noqa: PLC0415 - as long as a command runs
+        key,
+        options,
+    )
+
+    group = parser.add_argument_group(title)
+    for name in names:
+        option = options()[name]
+        flag = f"--{key(name)}"
+        text = KUBECONFIG_HELP if name == "kubeconfig" else option.help
+        if option.metavar == "BOOL":
+            group.add_argument(
+                flag, dest=name, action=BooleanOptionalAction, default=SUPPRESS, help=text
+            )
+        else:
+            group.add_argument(flag, dest=name, metavar=option.metavar, default=SUPPRESS, help=text)

@@ -1,0 +1,287 @@
+"""One answer, several formats."""
+
+import json
+import os
+import re
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from nodetopo.errors import UnreadableError
+from nodetopo.formats.columns import width as width  # noqa: PLC0414 - its users are here
+from nodetopo.formats.harmless import clean as clean  # noqa: PLC0414 - its users are here
+
+# Text for people: safe, aligned, and coloured only on a terminal.
+
+
+def pad(text: str, columns: int) -> str:
+    """Return *text* filled with spaces up to *columns*."""
+    return text + " " * (columns - width(text))
+
+
+def table(rows: Iterable[Sequence[str]], *, gap: int = 2, indent: int = 0) -> str:
+    """Return cleaned *rows* with aligned columns and no trailing spaces; rows can be ragged."""
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    columns = max((len(row) for row in cleaned), default=0)
+    widths = [
+        max((width(row[column]) for row in cleaned if column < len(row)), default=0) + gap
+        for column in range(columns)
+    ]
+    return "".join(" " * indent + "".join(map(pad, row, widths)).rstrip() + "\n" for row in cleaned)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Colours, or none of them."""
+
+    is_on: bool
+
+    def paint(self, text: str, code: str) -> str:
+        """Wrap *text* in the SGR *code* (ECMA-48 8.3.117), e.g. ``31`` for red."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.is_on and text else text
+
+
+def style(*, no_color: bool) -> Style:
+    """Return colours where standard output is a terminal and nobody asked for none.
+
+    ``NO_COLOR`` counts when set to anything but nothing (no-color.org).
+    """
+    wanted = not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Style(wanted and sys.stdout.isatty())
+
+
+MOST_COLUMNS = 4
+"""A line of a table with more columns is not wrapped: its cells would no longer stand aligned."""
+
+LEAST_WIDTH = 20
+"""Columns of a terminal that is too narrow to wrap anything."""
+
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def fitted(text: str, columns: int) -> str:
+    """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
+
+    Continuations of the last column hang below it, unless it is too far right; lines of wide
+    tables stay as they are.
+    """
+    if columns < LEAST_WIDTH:
+        return text
+    return "".join(f"{_wrapped(line, columns)}\n" for line in text.splitlines())
+
+
+def _wrapped(line: str, columns: int) -> str:
+    shown = _SGR.sub("", line)
+    gaps = [match.end() for match in _GAP.finditer(shown)]
+    if width(shown) <= columns or len(gaps) >= MOST_COLUMNS:
+        return line
+    start = len(shown) - len(shown.lstrip())
+    hang = max([at for at in (start, *gaps) if at <= columns // 2], default=0) + 2
+    rows, row = [""], 0
+    for word in re.findall(r"\s*\S+", line):
+        taken = width(_SGR.sub("", word))
+        if row + taken > columns and rows[-1].strip():
+            rows.append(" " * hang)
+            row, word = hang, word.lstrip()  # noqa: PLW2901 - the space before it is the line break
+            taken = width(_SGR.sub("", word))
+        rows[-1] += word
+        row += taken
+    return "\n".join(rows)
+
+
+def _on_terminal(text: str) -> str:
+    """Return *text* as wide as the terminal that it is for, unchanged for a file or a pipe."""
+    if not sys.stdout.isatty():
+        return text
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0)
+    except ValueError:
+        columns = 0
+    if columns <= 0:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError):
+            return text
+    return fitted(text, columns)
+
+
+# A word to the person who waits.
+
+PATIENCE_S = 2.0
+"""How long nothing is said; live discovery takes 0.2 s on a healthy node."""
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show *text* on standard error while the block takes longer than 2 s, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = _Line(text)
+    timer = threading.Timer(PATIENCE_S, line.show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        line.clear()
+
+
+class _Line:
+    """A line that is shown at most once, never after it was cleared."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lock = threading.Lock()
+        self._is_shown = False
+        self._is_over = False
+
+    def show(self) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._is_shown = True
+                sys.stderr.write(f"{self._text} …")
+                sys.stderr.flush()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._is_shown:
+                sys.stderr.write("\r\x1b[K")  # EL: erase to the end of the line (ECMA-48 8.3.41)
+                sys.stderr.flush()
+
+
+_STEERING = re.compile(
+    "[\x7f-\x9f\xad\u0600-\u0605\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\uf8ff\ufeff\ufff9-\uffff\U000e0000-\U0010ffff]"
+)
+"""Characters that JSON allows unescaped but that a terminal obeys or cannot show:
+controls, marks of direction, halves of characters, private and unassigned ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of a reader: for programs, for people, and for people in a hurry.
+
+    Attributes:
+        plain: made of JSON's own types.
+        table, short: text that ends with a line break, or nothing.
+        svg: draws the answer; only for commands that offer the format.
+    """
+
+    plain: Any
+    table: str
+    short: str
+    svg: Callable[[], str] | None = None
+
+
+def emit(answer: Answer, args: Namespace) -> None:
+    """Print *answer* in the format that ``-o`` names."""
+    match args.output:
+        case "json":
+            say(json_text(answer.plain))
+        case "yaml":
+            is_safe = _STEERING.search(json.dumps(answer.plain, ensure_ascii=False)) is None
+            say(yaml_text(answer.plain, allow_unicode=is_safe))
+        case "short":
+            say(_on_terminal(answer.short))
+        case "svg" if answer.svg is not None:
+            say(answer.svg())
+        case _:
+            say(_on_terminal(answer.table))
+
+
+def say(text: str) -> None:
+    """Write *text* to standard output, now.
+
+    Raises:
+        UnreadableError: it did not arrive, e.g. because the disk is full.
+        BrokenPipeError: nobody reads any more.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        cause = f"cannot write the output: {error.strerror}"
+        raise UnreadableError(cause, "free the space, then repeat") from None
+
+
+def yaml_text(plain: Any, **options: Any) -> str:
+    """Return *plain* as a YAML document, by the *options* of ``yaml.safe_dump``."""
+    import yaml  # noqa: PLC0415 - 2 MiB and 20 ms that only this format needs
+
+    text: str = yaml.safe_dump(plain, sort_keys=False, width=100, **options)
+    return text
+
+
+def json_text(plain: Any) -> str:
+    """Return *plain* as an indented JSON document, safe to show on a terminal."""
+    return escaped(json.dumps(plain, indent=2, ensure_ascii=False)) + "\n"
+
+
+def escaped(document: str) -> str:
+    """Return the JSON *document* with what steers a terminal escaped; it means the same."""
+    return _STEERING.sub(lambda found: json.dumps(found[0])[1:-1], document)
+
+
+LONGEST_WORD = 200
+"""Characters of one word in a line of :func:`note`; names of files and settings have fewer."""
+
+LONGEST_LINE = 1000
+"""Characters of a line of :func:`note`, its kind left out."""
+
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def note(kind: str, text: str) -> None:
+    """Print the one line ``kind: text`` to standard error, long values in it cut.
+
+    A standard error that takes nothing changes no exit status.
+    """
+    line = " ".join(clean(_cut(text, 10 * LONGEST_LINE)).split())
+    line = _LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), line)
+    with suppress(OSError):
+        sys.stderr.write(f"{kind}: {_cut(line, LONGEST_LINE)}\n")
+        sys.stderr.flush()
+
+
+def _cut(text: str, most: int) -> str:
+    """Return *text* with at most *most* characters: its start and its end, which has the cure."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+def warn(args: Namespace, text: str) -> None:
+    """Print a warning and remember that there was one, for ``--strict``."""
+    args.warnings.append(text)
+    note("warning", text)
+
+
+MOST_KINDS = 20
+"""Kinds of warnings of which one each is printed."""
+
+_COUNT = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[0-9]+")
+"""A PCI address, or any number."""
+
+
+def warn_each_kind(args: Namespace, texts: Iterable[str]) -> None:
+    """Print the first warning of each kind among *texts*, with how many more there are of it.
+
+    Texts that differ only in numbers, such as a position or an address, are of one kind.
+    """
+    kinds: dict[str, list[str]] = {}
+    for text in texts:
+        kinds.setdefault(_COUNT.sub("0", text), []).append(text)
+    groups = list(kinds.values())
+    for first, *others in groups[:MOST_KINDS]:
+        warn(args, f"{first} (and {len(others)} more like this)" if others else first)
+    if rest := groups[MOST_KINDS:]:
+        warn(args, f"and {sum(map(len, rest))} more warnings, of {len(rest)} other kinds")

@@ -1,0 +1,314 @@
+"""Chooses rules, runs them and prints the results, for `health`, `audit` and `doctor`."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any
+
+from nodetopo.checks.engine import MissingInputs, Report, Result, evaluate, report_to_plain
+from nodetopo.checks.rule import Finding, Rule, Verdict
+from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
+from nodetopo.cli import output
+from nodetopo.cli.output import Answer, Style, clean, emit
+from nodetopo.cli.source import is_configured, settings
+from nodetopo.components.audit.alignment.record import Alignment, PodAlignment, to_plain
+from nodetopo.components.audit.catalogue import select
+from nodetopo.errors import InputError
+from nodetopo.model.digits import is_digits
+from nodetopo.model.snapshot import Snapshot
+
+_MARKS = {
+    Verdict.PASS: ("✓", "32"),
+    Verdict.WARN: ("!", "33"),
+    Verdict.FAIL: ("✗", "31"),
+    Verdict.UNKNOWN: ("?", "36"),
+}
+"""The character of each verdict, and its SGR colour on a terminal."""
+
+_WAIVED, _SKIPPED = "~", "·"
+_AREA_COLUMNS = 11
+
+_ALIGNMENT_HEAD = (
+    "POD",
+    "CONTAINER",
+    "GPUS",
+    "GPU",
+    "CPU",
+    "MEMORY",
+    "HCA",
+    "NVLINK",
+    "VERDICT",
+    "CAUSE",
+)
+_ALIGNMENT_COLOURS = {
+    Alignment.ALIGNED: "32",
+    Alignment.MISALIGNED: "31",
+    Alignment.UNKNOWN: "36",
+}
+"""SGR colours, the same as for rules."""
+
+_UNKNOWN, _NONE = "?", "-"
+
+NO_CURES: Mapping[str, str] = MappingProxyType({})
+
+
+def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequence[Rule]:
+    """Return the *rules* that ``--only`` names; all of them without it.
+
+    Raises:
+        InputError: a name is unknown, or none of this command's rules has it.
+    """
+    names = [name for argument in only for name in argument.split(",")]
+    if not names:
+        return rules
+    chosen = select(rules, names)
+    if not chosen:
+        areas = ", ".join(dict.fromkeys(rule.area.value for rule in rules))
+        raise InputError(f"`{command}` checks nothing about {', '.join(names)}", f"try: {areas}")
+    return chosen
+
+
+def judge(
+    snapshot: Snapshot,
+    rules: Sequence[Rule],
+    args: Namespace,
+    extend: Callable[[Answer], Answer] | None = None,
+    *,
+    only_problems: bool = False,
+) -> int:
+    """Print the report of *rules* on *snapshot* and return the exit status.
+
+    Missing inputs are in the report, or on standard error if no rule needs them.
+
+    Args:
+        snapshot: as loaded with ``is_reported``.
+        rules: those to judge by.
+        args: of the command.
+        extend: adds to the answer what the command prints alongside the rules.
+        only_problems: as in :func:`answer`.
+    """
+    report = evaluate(snapshot, rules, overrides(args))
+    reasons = "\n".join(reason for inputs in report.missing for reason in inputs.reasons)
+    for unread in args.unread:
+        if unread.cause not in reasons:
+            unread.note()
+    result = answer(
+        report,
+        output.style(no_color=args.no_color),
+        only_problems=only_problems,
+        cures={one.cause: one.cure for one in args.unread if one.cure is not None},
+    )
+    emit(result if extend is None else extend(result), args)
+    code = exit_code(report, strict=args.strict)
+    return 3 if code == 0 and args.incomplete else code
+
+
+def overrides(args: Namespace) -> Overrides:
+    """Return the severities and waivers that ``--checks-file`` gives, for today.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    if is_configured(args, "checks_file") and (path := settings(args).checks_file) is not None:
+        from nodetopo.components.audit.checks_file import (  # noqa: PLC0415 - loads PyYAML
+            load_checks,
+        )
+
+        return load_checks(path, datetime.now(UTC).date())
+    return NO_OVERRIDES
+
+
+def exit_code(report: Report, *, strict: bool) -> int:
+    """Return 1 when a check failed (or warned, when *strict*), else 3 when one is unknown."""
+    counts = report.summary
+    if counts.failed or (strict and counts.warned):
+        return 1
+    return 3 if counts.unknown else 0
+
+
+def answer(
+    report: Report,
+    style: Style,
+    *,
+    only_problems: bool = False,
+    cures: Mapping[str, str] = NO_CURES,
+) -> Answer:
+    """Return *report* in all formats; each missing input once, with the rules that it affects.
+
+    Args:
+        report: the results.
+        style: of text.
+        only_problems: leave out of the table what passes or does not apply, as the short format
+            always does.
+        cures: what helps against the cause of missing inputs, by the cause.
+    """
+    listed = [one for one in report.results if not _is_merely_unknown(one)]
+    if only_problems:
+        listed = [one for one in listed if not _is_fine(one)]
+    rows = []
+    for area, results in groupby(listed, key=lambda result: result.rule.area):
+        for position, result in enumerate(results):
+            lead = output.pad("" if position else area.value, _AREA_COLUMNS)
+            rows.append(f"{lead}{_mark(result, style)} {_claim(result)}\n{_details(result)}")
+
+    short = ""
+    for result in report.results:
+        if _is_fine(result) or result.verdict is Verdict.UNKNOWN:
+            continue
+        code = result.rule.code
+        what = "; ".join(" ".join(_columns(finding)) for finding in result.findings)
+        short += f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} "
+        short += f"→ `nodetopo explain {code}`\n"
+    unknown = "".join(_unknown(inputs, style, cures) for inputs in report.missing)
+    return Answer(
+        plain=report_to_plain(report),
+        table=f"{''.join(rows)}{unknown}{_footer(report)}",
+        short=short + unknown,
+    )
+
+
+def _unknown(inputs: MissingInputs, style: Style, cures: Mapping[str, str]) -> str:
+    """Return the line about *inputs*: why they are missing, and which checks that affects."""
+    reasons = "; ".join(inputs.reasons)
+    text = ", ".join(inputs.inputs) + (f" ({reasons})" if reasons else "")
+    line = f"{mark(Verdict.UNKNOWN, style)} not known: {clean(text)}: {', '.join(inputs.checks)}\n"
+    for cause, cure in cures.items():
+        if cause in reasons:
+            line += f"  → {clean(cure)}\n"
+    return line
+
+
+def mark(verdict: Verdict, style: Style) -> str:
+    """Return the character that stands for *verdict*."""
+    return style.paint(*_MARKS[verdict])
+
+
+def finding_rows(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    """Return *findings* as rows of a table."""
+    return [_columns(finding) for finding in findings]
+
+
+def _mark(result: Result, style: Style) -> str:
+    if result.waived:
+        return _WAIVED
+    if result.skipped is not None:
+        return _SKIPPED
+    return mark(result.verdict, style)
+
+
+def _claim(result: Result) -> str:
+    """Return the code and the claim of a rule, with the reason where it was not decided."""
+    text = f"{result.rule.code} {clean(result.rule.claim)}"
+    if result.skipped is not None:
+        return f"{text} (does not apply: {clean(result.skipped)})"
+    return f"{text} (waived: {clean(result.waived)})" if result.waived else text
+
+
+def _details(result: Result) -> str:
+    """Return the lines below a claim: findings, waivers, missing inputs, and the remedy."""
+    indent = _AREA_COLUMNS + 4
+    text = output.table(map(_columns, result.findings), indent=indent)
+    if result.accepted:
+        subjects = ", ".join(finding.subject for finding in result.accepted)
+        text += f"{' ' * indent}accepted: {clean(subjects)}\n"
+    if result.expired is not None:
+        text += f"{' ' * indent}waiver expired: {clean(result.expired)}\n"
+    if not _is_fine(result) and result.findings:
+        remedy = clean(result.remedy)
+        text += f"{' ' * indent}→ {remedy}; `nodetopo explain {result.rule.code}`\n"
+    return text
+
+
+def _columns(finding: Finding) -> tuple[str, str, str]:
+    return finding.subject, f"observed {finding.observed}", f"expected {finding.expected}"
+
+
+def _is_fine(result: Result) -> bool:
+    return result.verdict is Verdict.PASS or result.waived is not None
+
+
+def _is_merely_unknown(result: Result) -> bool:
+    is_unknown = result.verdict is Verdict.UNKNOWN and result.waived is None
+    return is_unknown and not (result.findings or result.accepted or result.expired)
+
+
+def _footer(report: Report) -> str:
+    counts = report.summary
+    parts = [
+        f"{counts.passed} passed",
+        f"{counts.warned} warned",
+        f"{counts.failed} failed",
+        f"{counts.unknown} unknown",
+    ]
+    if counts.waived:
+        parts.append(f"{counts.waived} waived")
+    if counts.skipped:
+        parts.append(f"{counts.skipped} do not apply")
+    where = f"node {clean(report.node)}" if report.node else ""
+    when = f"captured {report.captured_at:%Y-%m-%dT%H:%M:%SZ}" if report.captured_at else ""
+    context = " · ".join(filter(None, (where, when)))
+    return " · ".join(parts) + (f"   {context}" if context else "") + "\n"
+
+
+def plain(rows: Iterable[PodAlignment]) -> list[dict[str, Any]]:
+    """Return the measured alignment of pods in JSON's own types."""
+    return [to_plain(row) for row in rows]
+
+
+def text(rows: Sequence[PodAlignment], style: Style) -> str:
+    """Return the measured alignment of pods as a table with a heading; empty without rows.
+
+    The columns between GPUS and NVLINK hold NUMA nodes: ``*`` behind them means that the CPUs are
+    shared, or that nothing binds the memory.
+    """
+    if not rows:
+        return ""
+    cells = [
+        (
+            f"{row.namespace}/{row.pod}",
+            row.container,
+            ",".join(_ranges(row.gpus)) or _NONE,
+            _nodes(row.gpu_nodes) if row.gpus else _NONE,
+            _nodes(row.cpu_nodes) + ("*" if row.has_own_cpus is False else ""),
+            _nodes(row.memory_nodes) + ("*" if row.is_memory_bound is False else ""),
+            _nodes(row.hca_nodes) if row.hcas else _NONE,
+            _NONE if row.nvlink is None else row.nvlink.value,
+            row.verdict.value,
+            ", ".join(cause.code for cause in row.causes) or _NONE,
+        )
+        for row in rows
+    ]
+    head, *lines = output.table([_ALIGNMENT_HEAD, *cells]).splitlines()
+    painted = ["measured alignment, by NUMA node:", head]
+    for line, row in zip(lines, rows, strict=True):
+        word = row.verdict.value
+        before, verdict, after = line.rpartition(f" {word} ")
+        coloured = f"{before} {style.paint(word, _ALIGNMENT_COLOURS[row.verdict])} {after}"
+        painted.append(coloured if verdict else line)
+    return "\n".join(painted) + "\n"
+
+
+def _nodes(nodes: tuple[int, ...] | None) -> str:
+    return _UNKNOWN if nodes is None else ",".join(map(str, nodes)) or _NONE
+
+
+def _ranges(gpus: Sequence[str]) -> list[str]:
+    """Return the names of GPUs, consecutive indices as ``0-3``; other names as they are."""
+    ranges: list[str] = []
+    first = last = -2
+    for name in gpus:
+        number = name.removeprefix("GPU")
+        if not is_digits(number) or len(number) >= len("1000"):
+            first = last = -2
+            ranges.append(name)
+            continue
+        index = int(number)
+        if index == last + 1:
+            ranges[-1] = f"{first}-{index}"
+        else:
+            first = index
+            ranges.append(str(index))
+        last = index
+    return ranges

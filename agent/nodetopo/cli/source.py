@@ -1,0 +1,271 @@
+"""Where a reader's snapshot comes from: a file, a bundled machine, or the live node."""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from nodetopo.cli.files import STDIO, read_snapshot_text, read_text
+from nodetopo.cli.output import note, warn, warn_each_kind
+from nodetopo.errors import DecodeError, InputError, NvmlUnavailable
+from nodetopo.machines import bundled
+from nodetopo.model.codec import decode
+from nodetopo.model.kubernetes import release
+from nodetopo.model.pod import Pod
+from nodetopo.model.qos import asks_as_a_pod
+from nodetopo.model.snapshot import Snapshot
+
+if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
+    from nodetopo.kernel.settings.declare import Settings
+
+VARIABLES = "NODETOPO_"
+"""Begins every variable that is a setting: ``nodetopo.kernel.settings.declare.PREFIX``, without
+loading it."""
+
+EXAMPLE = "dgx-h100"
+"""The bundled machine that people without GPUs are pointed to, as in the documentation."""
+
+NVML_NOT_FOUND = 12
+"""``NVML_ERROR_LIBRARY_NOT_FOUND`` (nvml.h): this machine has no NVIDIA driver, or hides it."""
+
+_HARDWARE = (
+    ("pcie", "bridges", "PCI bridges"),
+    ("numa", "numa_nodes", "NUMA nodes"),
+    ("rdma", "hcas", "HCAs"),
+)
+"""Probes, the field of a snapshot that each leaves out when it fails as a whole, and its name."""
+
+_LOOKED_AT = 64 * 1024
+"""Characters from the start; the config space of the first function comes before its place."""
+
+_FLAGS = (
+    ("--snapshot", "a snapshot"),
+    ("--nccl-xml", "XML"),
+    ("--topo-m", "`nvidia-smi topo -m`"),
+    ("--rdma-topo", "a dump of `rdma_topo`"),
+)
+"""The flags that take a file, and what they expect in it."""
+
+
+def is_configured(args: Namespace, name: str) -> bool:
+    """Return whether the setting *name* can have a value: its flag or any variable is given."""
+    return hasattr(args, name) or any(variable.startswith(VARIABLES) for variable in os.environ)
+
+
+def settings(args: Namespace) -> "Settings":
+    """Return the daemon's settings, as flags and its variables give them.
+
+    Raises:
+        InputError: one of them is invalid.
+    """
+    from nodetopo.cli.settings import resolved  # noqa: PLC0415 - as above
+
+    return resolved(args).settings
+
+
+class Unread(NamedTuple):
+    """An input that a command does without: *line* says so on standard error, after its *kind*.
+
+    *cure* helps against *cause*; ``None`` if nothing is known to.
+    """
+
+    kind: str
+    line: str
+    cause: str
+    cure: str | None = None
+
+    def note(self) -> None:
+        """Print the line."""
+        note(self.kind, self.line)
+
+
+def load(
+    args: Namespace,
+    *,
+    needs_gpus: bool = True,
+    in_full: bool = False,
+    pods: bool = False,
+    needs_hardware: bool = True,
+    is_reported: bool = False,
+) -> Snapshot:
+    """Return the snapshot that the flags ask for; what a file has beyond its format is a warning.
+
+    Of a live node *in_full* and *pods* are read if asked for (:func:`nodetopo.cli.live.read`).
+
+    Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
+    error is printed, the rest of the node returned, and ``args.incomplete`` set. Without
+    *needs_hardware* it is no warning that other parts of the machine could not be read. With
+    *is_reported* nothing is printed: the command reports what is missing, and ``args.unread`` is
+    what it has to say otherwise.
+
+    Raises:
+        InputError: the file or the name cannot be used.
+        UnreadableError: the live node cannot be read.
+    """
+    snapshot, unread = _loaded(args, needs_gpus=needs_gpus, in_full=in_full, pods=pods)
+    args.unread = (*unread, *(_unread_hardware(snapshot) if needs_hardware else ()))
+    for one in args.unread:
+        if one.kind == "warning":
+            args.warnings.append(one.line)
+        if not is_reported:
+            one.note()
+    return snapshot
+
+
+def _loaded(
+    args: Namespace, *, needs_gpus: bool, in_full: bool, pods: bool
+) -> tuple[Snapshot, tuple[Unread, ...]]:
+    if args.snapshot is not None:
+        return _from_snapshot(args, args.snapshot)
+    if args.machine is not None:
+        return bundled.machine(args.machine), ()
+    if any(text is not None for text in (args.topo_m, args.nccl_xml, args.rdma_topo)):
+        return _from_text(args), ()
+    # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
+    wanted = settings(args)
+    if wanted.snapshot is not None:
+        return _from_snapshot(args, str(wanted.snapshot))
+    if wanted.machine is not None:
+        return bundled.machine(wanted.machine), ()
+    from nodetopo.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
+
+    reading = live.read(wanted, in_full=in_full or pods, pods=pods)
+    unread = [Unread("warning", f"{what}: {cause}", cause) for what, cause in reading.unread]
+    if (failure := reading.nvml_failure) is not None:
+        if getattr(args, "dry_run", True):  # no other machine's labels can be published
+            failure = with_example(failure)
+        if needs_gpus:
+            raise failure
+        args.incomplete = True
+        unread.insert(0, Unread("error", str(failure), failure.cause, failure.cure))
+    return reading.snapshot, tuple(unread)
+
+
+def with_example(failure: NvmlUnavailable) -> NvmlUnavailable:
+    """Return *failure*; where there is no NVML at all its cure also names a bundled machine.
+
+    A driver that is there and fails is to be repaired: no other machine answers for it.
+    """
+    if failure.code != NVML_NOT_FOUND:
+        return failure
+    other = f"try `--machine {EXAMPLE}`"
+    cure = f"{failure.cure}, or {other}" if failure.cure else other
+    return NvmlUnavailable(failure.cause, cure, code=failure.code)
+
+
+def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
+    """Yield the parts of the machine, other than GPUs, that a probe could not read at all."""
+    for probe, name, what in _HARDWARE:
+        reasons = [f"{it.subject}: {it.reason}" for it in snapshot.issues if it.probe == probe]
+        if reasons and getattr(snapshot, name) is None:
+            yield Unread("warning", f"not known: {what} ({reasons[0]})", reasons[0])
+
+
+def files_of(args: Namespace) -> tuple[str | None, ...]:
+    """Return the files that the flags of :func:`add_source` name."""
+    return args.snapshot, args.topo_m, args.nccl_xml, args.rdma_topo
+
+
+def is_live(args: Namespace) -> bool:
+    """Return whether :func:`load` reads this node.
+
+    Raises:
+        InputError: a setting is invalid.
+    """
+    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml, args.rdma_topo)):
+        return False
+    wanted = settings(args)
+    return wanted.snapshot is None and wanted.machine is None
+
+
+def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
+    text = read_snapshot_text(name)
+    try:
+        decoded = decode(text)
+    except DecodeError as error:
+        raise _unusable(name, text, error, "--snapshot") from None
+    warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))
+    snapshot, what = decoded.snapshot, f"{name}: holds no GPUs, NVML did not answer"
+    reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
+    unread = () if snapshot.gpus else reasons
+    return snapshot, tuple(Unread("warning", f"{what}: {one}", one) for one in unread)
+
+
+def _from_text(args: Namespace) -> Snapshot:
+    """Return the snapshot of a text that another tool wrote; what it lacks is a warning."""
+    # Each reader is loaded only if its flag is given.
+    if args.topo_m is not None:
+        from nodetopo.tools.importers.topo_m import parse_topo_m  # noqa: PLC0415 - as above
+
+        flag, name, parse = "--topo-m", args.topo_m, parse_topo_m
+    elif args.nccl_xml is not None:
+        from nodetopo.tools.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - as above
+
+        flag, name, parse = "--nccl-xml", args.nccl_xml, parse_nccl_xml
+    else:
+        from nodetopo.tools.importers.rdma_topo import parse_rdma_topo  # noqa: PLC0415 - as above
+
+        flag, name, parse = "--rdma-topo", args.rdma_topo, parse_rdma_topo
+    text = read_text(name)
+    try:
+        snapshot = parse(text)
+    except DecodeError as error:
+        raise _unusable(name, text, error, flag) from None
+    warn_each_kind(args, (f"{name}: {it.subject}: {it.reason}" for it in snapshot.issues))
+    return snapshot
+
+
+def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError:
+    """Return the error for *text* that *flag* cannot read; say what it is, or which flag could."""
+    from nodetopo.tools.importers.other_files import recognise  # noqa: PLC0415 - only errors
+
+    head = text.lstrip("\ufeff \t\r\n")[:200]
+    other = None if "GPU0" in head else recognise(text)
+    if other is not None:
+        return InputError(f"{name}: this is {other.what}", other.cure)
+    suited = None
+    if head.startswith("{"):
+        suited = "--snapshot"
+    elif head.startswith("<"):
+        suited = "--nccl-xml"
+    elif head.startswith("[") and "realpath" in text[:_LOOKED_AT]:
+        suited = "--rdma-topo"
+    elif "GPU0" in head:  # every `nvidia-smi topo -m` text holds it
+        suited = "--topo-m"
+    for fitting, what in _FLAGS:
+        if fitting == suited != flag:
+            return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {fitting}")
+    return InputError(f"{name}: {error.cause}", error.cure or "check the file")
+
+
+def manifest_of(args: Namespace) -> str:
+    """Return the text of the file that ``--manifest`` names.
+
+    Raises:
+        InputError: it cannot be read, or is standard input, which the node is to be read from.
+    """
+    if args.manifest == STDIO and STDIO in files_of(args):
+        raise InputError("standard input is named twice", "save one of them in a file")
+    return read_text(args.manifest)
+
+
+def pods_of_manifest(text: str, args: Namespace, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the pods of the manifest *text*, a controller's template as one pod.
+
+    They are completed as an API server of the kubelet's release completes them; a warning says
+    which one is assumed where it is not known and matters.
+
+    Raises:
+        InputError: it is no manifest, or holds no pod.
+    """
+    from nodetopo.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
+
+    name, known = args.manifest, release(snapshot.kubelet_version)
+    try:
+        pods = pods_from_manifest(text, known)
+    except InputError as error:
+        raise InputError(f"{name}: {error.cause}", error.cure) from None
+    if known is None and any(map(asks_as_a_pod, pods)):
+        what = "the kubelet's version is not known"
+        warn(args, f"{name}: {what}: resources of a whole pod are completed as up to 1.36")
+    return pods

@@ -1,0 +1,203 @@
+"""What there is to show of the daemon once the kubelet has the devices."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nodetopo.allocation.allocator import Allocation
+from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.components.labels.catalogue import labels
+from nodetopo.components.labels.label_rules import label_rules
+from nodetopo.components.rdma.answers import given_hcas
+from nodetopo.components.rdma.companion import HcaCompanion
+from nodetopo.components.rdma.plugins import ServedPool
+from nodetopo.components.rdma.resources import RdmaResource
+from nodetopo.deviceplugin.plugin import PluginState
+from nodetopo.deviceplugin.resources import Refusal, Resource
+from nodetopo.errors import UnreadableError
+from nodetopo.kernel.component import Kernel
+from nodetopo.kernel.target import Target
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.pairing import Pair, Pairing
+
+TIMEOUT_S = 30.0
+"""How long `--once` waits until the kubelet has the devices; a running one takes under 1 s."""
+
+STEP_S = 0.05
+
+SHOWN_SIZE = 4
+"""Devices of the requests that the page shows: half a usual machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyResource:
+    """A resource that the kubelet has.
+
+    Attributes:
+        placement: our answer to a request for four devices (all, where there are fewer; one,
+            where no more may be asked for), with its reasons; ``None`` where none is usable.
+        preferred: the stand-in kubelet's answer to the same; ``None`` with a real one, which
+            asks when a pod comes.
+    """
+
+    resource: Resource
+    plugin: PluginState
+    placement: Allocation | None
+    preferred: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyPool:
+    """A pool of HCAs that the kubelet has.
+
+    Attributes:
+        gpus: those of a container that asks the stand-in kubelet for four GPUs and as many
+            devices of the pool; empty with a real kubelet.
+        hcas: names of the HCAs that this container gets.
+        pairs: how these belong together.
+    """
+
+    resource: RdmaResource
+    plugin: PluginState
+    gpus: tuple[str, ...] = ()
+    hcas: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What there is to show once the kubelet has the devices.
+
+    Attributes:
+        resources: none only where no GPUs are offered, *why_none* says why.
+        labels: what the node gets, but for its place in the cluster.
+        pools: of HCAs; none where no setting names any.
+        refusals: what is not offered.
+        metrics_url: ``None`` where metrics are off or the address was taken.
+    """
+
+    target: Target
+    snapshot: Snapshot
+    labels: Mapping[str, str]
+    resources: tuple[ReadyResource, ...]
+    pools: tuple[ReadyPool, ...]
+    refusals: tuple[Refusal, ...]
+    why_none: str
+    metrics_url: str | None
+
+
+def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
+    """Wait until the kubelet has what is offered; with ``once`` for :data:`TIMEOUT_S`.
+
+    Returns:
+        What there is to show; ``None`` where *stopping* was set before.
+
+    Raises:
+        UnreadableError: with ``once``, there is nothing to offer, or no kubelet took it.
+    """
+    settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
+    assert isinstance(plugins, PluginSet)
+    companion = kernel.companion
+    pools = companion.pools if isinstance(companion, HcaCompanion) else ()
+
+    def is_ready() -> bool:
+        states = plugins.states
+        is_offered = bool(states) or _offers_none(settings)
+        return (
+            plugins.taken is not None
+            and is_offered
+            and all(
+                state.is_registered and target.kubelet_has(name) for name, state in states.items()
+            )
+        )
+
+    rounds = round(TIMEOUT_S / STEP_S)
+    while rounds and not is_ready() and not stopping.wait(STEP_S):
+        if settings.once:  # without it, wait as long as it takes
+            if not _offers_none(settings):
+                _check_for_gpus(plugins)
+            rounds -= 1
+    current = kernel.store.current
+    if stopping.is_set() or current is None:
+        return None
+    if not is_ready():
+        raise UnreadableError(
+            f"no kubelet took the GPUs within {TIMEOUT_S:.0f} s",
+            f"is one running, and does it listen in {target.socket_dir}?",
+        )
+
+    slicing = settings.time_slicing
+    is_one_each = slicing is not None and slicing.fails_requests_greater_than_one
+    resources = []
+    for served in plugins.served:
+        size = 1 if is_one_each and served.resource.is_shared else SHOWN_SIZE
+        usable = sum(device.is_healthy for device in served.resource.devices)
+        resources.append(
+            ReadyResource(
+                resource=served.resource,
+                plugin=served.plugin.state,
+                placement=served.placement.example(size),
+                preferred=target.preferred(min(size, usable), served.resource.name),
+            )
+        )
+    return Ready(
+        target=target,
+        snapshot=current.snapshot,
+        labels=labels(current.snapshot, label_rules(settings)),
+        resources=tuple(resources),
+        pools=tuple(_ready_pool(pool, plugins, target) for pool in pools),
+        refusals=plugins.refusals,
+        why_none="dra is on" if settings.dra else f"offer-gpus is {settings.offer_gpus}",
+        metrics_url=kernel.metrics_url,
+    )
+
+
+def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPool:
+    """Return *pool*; on a stand-in kubelet, admit a container that asks for GPUs and HCAs."""
+    resource, kubelet = pool.resource, target.fake_kubelet
+    ready = ReadyPool(resource=resource, plugin=pool.plugin.state)
+    served = next((one for one in plugins.served if one.resource.is_whole), None)
+    snapshot = plugins.taken
+    if kubelet is None or served is None or snapshot is None:
+        return ready
+    free = sum(device.is_healthy for device in served.resource.devices)
+    tokens = sum(device.is_healthy for device in resource.devices)
+    size = min(SHOWN_SIZE, free, tokens)
+    if size == 0:
+        return ready
+    gpus = kubelet.preferred(size, resource=served.resource.name)
+    kubelet.allocate(gpus, served.resource.name)
+    devices = kubelet.preferred(size, resource=resource.name)
+    kubelet.allocate(devices, resource.name)
+    given = given_hcas(resource, [one for one in resource.devices if one.id in devices])
+    positions = [at for at, gpu in enumerate(snapshot.gpus) if gpu.id in gpus]
+    hcas = [resource.positions[key] for key in given]
+    return replace(
+        ready,
+        gpus=gpus,
+        hcas=tuple(hca.name for hca in given.values()),
+        pairs=Pairing(snapshot=snapshot).matched(positions, hcas),
+    )
+
+
+def _offers_none(settings: GpuSettings) -> bool:
+    """Return whether no GPU is to be offered by device plugin, whatever the node has."""
+    return settings.offer_gpus == "never" or settings.dra
+
+
+def _check_for_gpus(plugins: PluginSet) -> None:
+    """Raise UnreadableError if the node was scanned and nothing of it is offered."""
+    snapshot = plugins.taken
+    if snapshot is None or plugins.states:
+        return
+    if refused := [refusal.reason for refusal in plugins.refusals]:
+        raise UnreadableError(
+            f"nothing is offered: {'; '.join(refused)}",
+            "correct that, or what asks for it",
+        )
+    reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
+    raise UnreadableError(
+        f"no GPU was found: {'; '.join(reasons) or 'NVML lists none'}",
+        "install or repair the NVIDIA driver, or try `nodetopo run --once --or-simulate`",
+    )

@@ -1,0 +1,153 @@
+"""Rules on what running pods really got: GPUs, CPUs, memory and HCAs by NUMA node."""
+
+from nodetopo.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.components.audit.alignment.devices import NvlinkSets
+from nodetopo.components.audit.alignment.measure import measured
+from nodetopo.components.audit.alignment.pairs import pairs
+from nodetopo.components.audit.alignment.record import Part, PodAlignment
+from nodetopo.components.audit.rules.kubelet.remedies import restarted_with
+from nodetopo.model.snapshot import Snapshot
+
+_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
+_NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
+
+
+@rule(
+    "ALN-001",
+    Severity.ERROR,
+    claim="the CPUs of every container with GPUs are on the NUMA nodes of its GPUs",
+    why="Threads on the other socket feed a GPU across the link between the sockets: less "
+    "bandwidth, more latency, and a share of what every other job needs too.",
+    remedy="correct what the finding names, `nodetopo explain CODE` tells how, and create the "
+    "pod anew: the kubelet places a pod once, when it admits it",
+    reference=f"{_TASKS}/topology-manager/",
+)
+def cpus(snapshot: Snapshot) -> Judgement:
+    """Compare the CPUs of each container with its GPUs."""
+    return _apart(snapshot, Part.CPUS)
+
+
+@rule(
+    "ALN-002",
+    Severity.WARNING,
+    claim="the memory of every container with GPUs is on the NUMA nodes of its GPUs",
+    why="Copies between a GPU and memory of the other socket cross the link between the "
+    "sockets; pinned buffers stay there for the life of the pod.",
+    remedy="correct what the finding names, `nodetopo explain CODE` tells how, and create the "
+    "pod anew",
+    reference=f"{_TASKS}/memory-manager/",
+)
+def memory(snapshot: Snapshot) -> Judgement:
+    """Compare the memory of each container with its GPUs."""
+    return _apart(snapshot, Part.MEMORY)
+
+
+@rule(
+    "ALN-003",
+    Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="restricted"),
+    claim="the HCAs of every container with GPUs are on the NUMA nodes of its GPUs",
+    why="GPUDirect RDMA between a GPU and an HCA of the other socket runs at a fraction of "
+    "the rate, and NCCL may not use it at all.",
+    remedy="have the plugin of the HCAs tell their NUMA nodes, set topologyManagerPolicy: "
+    "restricted or single-numa-node, and create the pod anew",
+    reference=_NCCL,
+)
+def hcas(snapshot: Snapshot) -> Judgement:
+    """Compare the HCAs of each container with its GPUs."""
+    if snapshot.hcas == () and not any(row.hcas for row in measured(snapshot)):
+        yield Skip("no RDMA device")
+        return
+    yield from _apart(snapshot, Part.HCAS)
+    if not has_one_numa_node(snapshot):
+        yield from missing_hcas(snapshot)
+
+
+@rule(
+    "ALN-004",
+    Severity.WARNING,
+    cure=restarted_with(topology_manager_policy="restricted"),
+    claim="the GPUs of every container are on as few NUMA nodes as so many need",
+    why="What spans NUMA nodes without need copies between its GPUs through both sockets, "
+    "unless NVLink joins them, and leaves the next job no whole node.",
+    remedy="set topologyManagerPolicy: restricted or single-numa-node, so that such a pod "
+    "waits instead, and create the pod anew once a NUMA node is free",
+    reference=f"{_TASKS}/topology-manager/",
+)
+def gpus(snapshot: Snapshot) -> Judgement:
+    """Compare the GPUs of each container with each other."""
+    return _apart(snapshot, Part.GPUS)
+
+
+def _apart(snapshot: Snapshot, part: Part) -> Judgement:
+    """Yield each container whose *part* is apart from its GPUs, and what is not known of it."""
+    rows = measured(snapshot)
+    if has_one_numa_node(snapshot):
+        yield Skip("one NUMA node")
+    elif _has_no_gpu_pods(snapshot, rows):
+        yield Skip("no running pod holds GPUs")
+    else:
+        yield from _missing_pods(snapshot)
+        for row in rows:
+            for unknown in row.missing:
+                if unknown.part in (None, part):
+                    yield Missing(unknown.what)
+            for apart in row.apart:
+                if apart.part is part:
+                    why = "; ".join(f"{cause.text} ({cause.code})" for cause in apart.causes)
+                    observed = f"{apart.observed}: {why}"
+                    yield Finding(subject=_subject(row), observed=observed, expected=apart.expected)
+
+
+@rule(
+    "ALN-005",
+    Severity.WARNING,
+    claim="NVLink joins the GPUs of every container as far as this node can",
+    why="Between GPUs without NVLink the collectives run over PCIe, which is several times "
+    "slower, while joined GPUs of this node serve other jobs or none.",
+    remedy="create the pod anew once joined GPUs are free; `nodetopo allocate --size N "
+    "--explain` tells which they are",
+    reference=_NCCL,
+)
+def nvlink(snapshot: Snapshot) -> Judgement:
+    """Compare the NVLink groups of each container with the best of this node."""
+    rows, sets = measured(snapshot), NvlinkSets(snapshot)
+    if snapshot.gpus and sets.is_known and not sets.has_any:
+        yield Skip("no two GPUs that NVLink joins")
+        return
+    if _has_no_gpu_pods(snapshot, rows):
+        yield Skip("no running pod holds GPUs")
+        return
+    yield from _missing_pods(snapshot)
+    yield from (Missing(it.what) for row in rows for it in row.missing if not row.gpus)
+    yield from (Missing(it.what) for row in rows for it in row.missing if it.part is Part.GPUS)
+    if not sets.is_known and any(len(row.gpus) > 1 for row in rows):
+        yield Missing("NVLinks", because(snapshot, "nvml"))
+    index = {gpu.name: gpu.index for gpu in snapshot.gpus}
+    for row in rows:
+        held = [index[name] for name in row.gpus if name in index]
+        groups, fewest = sets.groups(held), sets.fewest(len(held))
+        if row.nvlink is not None and groups > fewest:
+            yield Finding(
+                subject=_subject(row),
+                observed=f"{groups} groups without NVLink between them",
+                expected=f"{fewest} in all, as other GPUs of this node are joined",
+            )
+
+
+def _has_no_gpu_pods(snapshot: Snapshot, rows: tuple[PodAlignment, ...]) -> bool:
+    return snapshot.pods is not None and not missing_gpus(snapshot) and not rows
+
+
+def _missing_pods(snapshot: Snapshot) -> Judgement:
+    if snapshot.pods is None:
+        reason = because(snapshot, "podresources") or because(snapshot, "pods")
+        yield Missing("pods", reason)
+
+
+def _subject(row: PodAlignment) -> str:
+    return f"{row.namespace}/{row.pod} container {row.container} with {', '.join(row.gpus)}"
+
+
+RULES: tuple[Rule, ...] = (cpus, memory, hcas, gpus, nvlink, pairs)

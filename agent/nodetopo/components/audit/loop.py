@@ -1,0 +1,96 @@
+"""The loop that audits the node by the rules of ``nodetopo audit``, for metrics and the log."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from nodetopo.components.audit.catalogue import AUDIT
+from nodetopo.components.audit.check_terms import CheckSummary, OverridesFile, summarize
+from nodetopo.errors import UnreadableError
+from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.running_pods import Published, RunningPods, kubelet_issue, listed_pods
+from nodetopo.kernel.settings.own import KernelSettings, roots
+from nodetopo.kernel.shown import ListedPods
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.outage import Outage
+from nodetopo.probes.discover import with_audit_facts
+
+AUDIT_S = 600.0
+"""How often the node is audited. Settings change with a roll-out, or by hand; an audit costs 0.1 s
+of CPU, the first 0.4 s."""
+
+
+class AuditLoop(PeriodicLoop):
+    """Audits the node; one thread runs it, any may read the result.
+
+    It knows what the agent may read on the node. It does not ask the API server, so rules on
+    requests of pods are ``unknown`` here.
+
+    Attributes:
+        found: the result of the last audit; ``None`` before the first, and where it failed.
+        listed: the pods of that audit; ``None`` where the kubelet did not list them either.
+    """
+
+    def __init__(
+        self,
+        settings: KernelSettings,
+        store: SnapshotStore,
+        overrides: OverridesFile,
+        *,
+        read: Callable[[Snapshot], Snapshot] | None = None,
+        published: Callable[[], Published] = lambda: None,
+    ) -> None:
+        """Audit nothing yet.
+
+        Args:
+            settings: where the node's files are.
+            store: where the machine comes from.
+            overrides: severities and waivers.
+            read: completes a snapshot by what only audits need; ``None``: from *settings*.
+            published: returns what DRA drivers publish for the node.
+        """
+        self._roots = roots(settings)
+        self._store = store
+        self._overrides = overrides
+        self._pods = RunningPods(settings, published)
+        self._read = read or self.with_audit_inputs
+        self._problem = Outage()
+        self.found: CheckSummary | None = None
+        self.listed: ListedPods | None = None
+
+    def step(self) -> float:
+        """Audit once; return the seconds until the next audit."""
+        current = self._store.current
+        if current is None:
+            return 1.0  # the first scan goes on
+        log = structlog.get_logger()
+        before = self.found
+        try:
+            snapshot = self._read(current.snapshot)
+            found = summarize(snapshot, AUDIT, self._overrides.current())
+        except Exception as error:
+            self.found = self.listed = None
+            if self._problem.failed(repr(error)):
+                log.exception(
+                    "node not audited: a bug of ours", problem=repr(error), exc_info=error
+                )
+            return AUDIT_S
+        self._problem.ended()
+        self.found, self.listed = found, listed_pods(snapshot)
+        if before is None or found.broken != before.broken:
+            log.info("node audited", broken=sorted(found.broken), **dict(found.counts))
+        return AUDIT_S
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._pods.close()
+
+    def with_audit_inputs(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with the files that only audits need, and with the running pods."""
+        whole = with_audit_facts(snapshot, self._roots)
+        try:
+            return self._pods.read_beside_state(whole)
+        except UnreadableError as error:
+            return replace(whole, issues=(*whole.issues, kubelet_issue(error)))

@@ -1,0 +1,147 @@
+"""Rules on GPU–NIC complexes of NVIDIA's own design: flags of ports, IOMMU groups, ATS.
+
+They agree with rdma-core's ``rdma_topo check`` where that tool knows the machine
+(docs/internals/topology.md). On all other machines PCI-005 and PCI-006 judge.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from nodetopo.checks.inputs import no_gpus, unknown_of, virtual_machine
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.components.audit.rules.pcie_paths import missing_pairs
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.complex_faults import (
+    Concern,
+    Fault,
+    Unread,
+    flag_faults,
+    group_faults,
+    is_of_nvidia,
+    translation_faults,
+)
+from nodetopo.topology.complexes import Complexes, ComplexKind, complexes
+
+Faults: TypeAlias = Iterator[Fault | Unread]
+
+REFERENCE = "https://github.com/linux-rdma/rdma-core/blob/master/kernel-boot/rdma_topo"
+
+_OVERRIDE = "GrdmaPciTopoCheckOverride"
+"""With 1 the driver does not look at IOMMU groups (NVIDIA/open-gpu-kernel-modules, nv-reg.h)."""
+
+
+def _unless(*kinds: ComplexKind) -> Callable[[Snapshot], str | None]:
+    """Return a function to the reason why a node has no complex of *kinds*.
+
+    Complexes of a NUMA node count below root ports of Grace and Vera alone.
+    """
+
+    def reason(snapshot: Snapshot) -> str | None:
+        if found := no_gpus(snapshot) or virtual_machine(snapshot):
+            return found
+        if missing_pairs(snapshot):
+            return None
+        layout = complexes(snapshot)
+        is_numa = layout.layout is ComplexKind.NUMA
+        if layout.layout in kinds and (not is_numa or any(map(is_of_nvidia, layout.complexes))):
+            return None
+        return "no GPU and HCA are wired in a way that asks for it"
+
+    return reason
+
+
+@rule(
+    "PCI-008",
+    Severity.ERROR,
+    unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
+    claim="the PCIe ports between a GPU and its ConnectX have the ACS flags that they need",
+    why="With other flags GPUDirect goes through the CPU or is refused, and a Data Direct request "
+    "that takes the wrong way can stop the machine with a fatal error of the bus.",
+    remedy="boot with the `pci=config_acs=` that `nodetopo topo complexes` prints, or run "
+    "`rdma_topo write-grub-acs` (rdma-core) and reboot",
+    reference=REFERENCE,
+)
+def flags_on_the_way(snapshot: Snapshot) -> Judgement:
+    """Find ports of the data-direct and inline layouts with other ACS flags."""
+    yield from _judged(snapshot, lambda found: flag_faults(found, Concern.WAY))
+
+
+@rule(
+    "PCI-009",
+    Severity.WARNING,
+    unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE, ComplexKind.NUMA),
+    claim="all other ports of NVIDIA's CPUs and ConnectX switches have the ACS flags they need",
+    why="Devices that are not kept apart share an IOMMU group: none of them can be given to a "
+    "virtual machine alone, and a faulty one can write to the others. Between a GPU and an HCA "
+    "behind one switch of a bare-metal node the same flags cost the direct way.",
+    remedy="leave ACS on in the firmware and remove `pci=disable_acs_redir` and `setpci` lines; "
+    "then compare with `nodetopo topo complexes`",
+    reference=REFERENCE,
+)
+def flags_elsewhere(snapshot: Snapshot) -> Judgement:
+    """Find other ports of a known layout with other flags, and devices that share a group."""
+
+    def faults(found: Complexes) -> Faults:
+        yield from flag_faults(found, Concern.ISOLATION)
+        yield from group_faults(found, is_shared=False)
+
+    yield from _judged(snapshot, faults)
+
+
+@rule(
+    "GDR-004",
+    Severity.ERROR,
+    unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
+    claim="a GPU and the ConnectX function that reaches it have the IOMMU groups that they need",
+    why="NVIDIA's driver lets Data Direct write to a GPU only from the GPU's own IOMMU group; "
+    "virtual machines need every device in a group of its own.",
+    remedy="set the ACS flags that `nodetopo topo complexes` prints and reboot, with the IOMMU on; "
+    "on kernels without `pci=config_acs` set NVreg_GrdmaPciTopoCheckOverride=1",
+    reference=REFERENCE,
+)
+def groups(snapshot: Snapshot) -> Judgement:
+    """Find Data Direct functions and HCAs whose IOMMU group does not fit their GPU's."""
+    parameters = (snapshot.nvidia and snapshot.nvidia.parameters) or {}
+    if parameters.get(_OVERRIDE) != "1":
+        yield from _judged(snapshot, lambda found: group_faults(found, is_shared=True))
+
+
+@rule(
+    "GDR-005",
+    Severity.WARNING,
+    unless=_unless(ComplexKind.INLINE, ComplexKind.NUMA),
+    claim="the HCAs beside GPUs agree on address translation (ATS) with how they are wired",
+    why="ATS is switched on in an adapter's firmware for virtual machines. On Grace and Vera it "
+    "is not supported beside GPUs without a shared switch, and where only some HCAs have it no set "
+    "of ACS flags suits the node.",
+    remedy="set ATS_ENABLED of every adapter alike with mlxconfig (on Grace and Vera to 0), then "
+    "reset or power-cycle it",
+    reference=REFERENCE,
+)
+def translation(snapshot: Snapshot) -> Judgement:
+    """Find HCAs with address translation where there should be none, or on some alone."""
+    yield from _judged(snapshot, translation_faults)
+
+
+PCIE: tuple[Rule, ...] = (flags_on_the_way, flags_elsewhere)
+GPUDIRECT: tuple[Rule, ...] = (groups, translation)
+
+
+def _judged(
+    snapshot: Snapshot, faults: Callable[[Complexes], Faults]
+) -> Iterator[Finding | Missing]:
+    """Yield what *faults* finds, then what it misses, the subjects of one kind together.
+
+    Where a device is missing, all complexes may be others than they seem, so nothing is judged.
+    """
+    if missing := missing_pairs(snapshot):
+        yield from missing
+        return
+    unread: dict[str, list[str]] = {}
+    for part in faults(complexes(snapshot)):
+        if isinstance(part, Fault):
+            yield Finding(subject=part.subject, observed=part.observed, expected=part.expected)
+        else:
+            unread.setdefault(part.what, []).append(part.subject)
+    for what, subjects in unread.items():
+        yield from unknown_of(what, subjects)

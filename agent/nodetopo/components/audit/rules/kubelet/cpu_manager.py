@@ -1,0 +1,306 @@
+"""Rules on the CPU Manager: options that give pods better CPUs, and reserved CPUs."""
+
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.components.audit.rules.kubelet.inputs import (
+    is_on,
+    kubelet_rule,
+    missing_settings,
+    missing_settings_and_nodes,
+    need,
+    other_value,
+    place,
+    reserved,
+    reserved_cpus,
+    starting,
+    unreadable,
+    version,
+)
+from nodetopo.components.audit.rules.kubelet.known_bugs import WHOLE_CORES_SINCE
+from nodetopo.components.audit.rules.kubelet.remedies import (
+    cpu_option,
+    first,
+    restarted_with,
+    spread,
+    updated,
+    whole_cores_reserved,
+)
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubernetes import MILLICORES, Release, release
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.snapshot import Snapshot
+
+_POLICY = "cpuManagerPolicy"
+_STATIC = "static"
+_OPTIONS = "cpuManagerPolicyOptions"
+_RESERVED = "reservedSystemCPUs"
+_AMOUNTS = ("systemReserved", "kubeReserved")
+_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
+
+_STRICT_SINCE: Release = (1, 33)
+_CACHE_SINCE: Release = (1, 34)
+"""Since when the options need no alpha gate (pkg/kubelet/cm/cpumanager/policy_options.go)."""
+
+
+@rule(
+    "KUB-011",
+    Severity.WARNING,
+    cure=first(
+        updated(WHOLE_CORES_SINCE), restarted_with(cpu_option("full-pcpus-only"), drained=True)
+    ),
+    claim="exclusive CPUs are whole cores",
+    why="Without full-pcpus-only two pods may each have one thread of a core, and take cache "
+    "and execution units from each other.",
+    remedy="on Kubernetes 1.37 and newer set cpuManagerPolicyOptions: {full-pcpus-only: "
+    '"true"} and let pods ask for multiples of the threads of a core; drain the node, stop the '
+    "kubelet, delete cpu_manager_state, start the kubelet. An older kubelet with this option "
+    "rejects running pods when it restarts, if a container has more exclusive CPUs than are then "
+    "free in whole cores (kubernetes issue 129078): update it first, or drain the node before "
+    "each of its restarts",
+    reference=f"{_TASKS}/cpu-management-policies/#full-pcpus-only",
+)
+def whole_cores(snapshot: Snapshot) -> Judgement:
+    """Expect full-pcpus-only where cores have several threads."""
+    settings, cpu = starting(snapshot), snapshot.cpu
+    if cpu is not None and cpu.smt is False:
+        yield Skip("the CPU's cores have one thread")
+        return
+    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
+        yield Skip(reason)
+        return
+    yield from missing_settings(snapshot, settings, _POLICY, _OPTIONS)
+    if cpu is None or cpu.smt is None:
+        yield Missing("hardware threads of the CPU")
+        return
+    # The two contradict each other; spreading over cores was chosen knowingly.
+    if settings and not is_on(settings.cpu_manager_options, "distribute-cpus-across-cores"):
+        yield from _expect_option(settings, "full-pcpus-only")
+
+
+@rule(
+    "KUB-012",
+    Severity.INFO,
+    cure=restarted_with(cpu_option("strict-cpu-reservation"), drained=True),
+    claim="no pod runs on reserved CPUs",
+    why="Without strict-cpu-reservation, Burstable and BestEffort pods run on the CPUs of "
+    "reservedSystemCPUs too.",
+    remedy='set cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}; drain the node, '
+    "stop the kubelet, delete cpu_manager_state, start the kubelet",
+    reference=f"{_TASKS}/cpu-management-policies/#strict-cpu-reservation",
+)
+def strict_reservation(snapshot: Snapshot) -> Judgement:
+    """Expect strict-cpu-reservation where CPUs are reserved by number."""
+    settings, number = starting(snapshot), release(version(snapshot))
+    if settings is not None and not settings.reserved_system_cpus:
+        yield Skip(f"{_RESERVED} is not stated")
+        return
+    reason = other_value(snapshot, settings, _POLICY, _STATIC) or _older(number, _STRICT_SINCE)
+    if reason:
+        yield Skip(reason)
+        return
+    yield from missing_settings(snapshot, settings, _POLICY, _OPTIONS)
+    if number is None:
+        yield Missing("version of the kubelet")
+    elif settings is not None:
+        yield from _expect_option(settings, "strict-cpu-reservation")
+
+
+@rule(
+    "KUB-013",
+    Severity.INFO,
+    cure=restarted_with(cpu_option("prefer-align-cpus-by-uncorecache")),
+    claim="exclusive CPUs share as few L3 caches as they can",
+    why="Where a NUMA node has several L3 caches, CPUs of one pod on two of them are slower to "
+    "reach each other's data.",
+    remedy='set cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: "true"} and '
+    "restart the kubelet",
+    reference=f"{_TASKS}/cpu-management-policies/#prefer-align-cpus-by-uncorecache",
+)
+def shared_caches(snapshot: Snapshot) -> Judgement:
+    """Expect prefer-align-cpus-by-uncorecache where a NUMA node has several L3 caches."""
+    settings, number = starting(snapshot), release(version(snapshot))
+    cpu, nodes = snapshot.cpu, snapshot.numa_nodes
+    if cpu is not None and cpu.is_virtual:
+        yield Skip("virtual machine")
+        return
+    has_caches = cpu is not None and bool(cpu.l3_groups)
+    if cpu is not None and cpu.l3_groups and nodes is not None:
+        groups = cpu.l3_groups
+        if all(sum(group <= node.cpus for group in groups) <= 1 for node in nodes):
+            yield Skip("each NUMA node has one L3 cache")
+            return
+    reason = other_value(snapshot, settings, _POLICY, _STATIC) or _older(number, _CACHE_SINCE)
+    if reason:
+        yield Skip(reason)
+        return
+    missing = [*missing_settings(snapshot, settings, _POLICY, _OPTIONS)]
+    if number is None:
+        missing.append(Missing("version of the kubelet"))
+    if nodes is None:
+        missing.append(Missing("NUMA nodes"))
+    if not has_caches:
+        missing.append(Missing("L3 caches of the CPU"))
+    yield from missing
+    if missing or settings is None:
+        return
+    # The kubelet refuses it beside the options that spread CPUs.
+    spreads = ("distribute-cpus-across-numa", "distribute-cpus-across-cores")
+    if not any(is_on(settings.cpu_manager_options, option) for option in spreads):
+        yield from _expect_option(settings, "prefer-align-cpus-by-uncorecache")
+
+
+def _older(number: Release | None, since: Release) -> str | None:
+    """Return why an option cannot be used by a kubelet of release *number*."""
+    is_older = number is not None and number < since
+    return f"Kubernetes {since[0]}.{since[1]} is needed" if is_older else None
+
+
+def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
+    """Yield a finding where the static CPU Manager is known to run without *option*."""
+    if settings.cpu_manager_options is None or settings.cpu_manager_policy != _STATIC:
+        return
+    if not is_on(settings.cpu_manager_options, option):
+        yield Finding(
+            subject=place(settings, _OPTIONS),
+            observed=f"{option} is not on",
+            expected=f"{option}: true",
+        )
+
+
+@kubelet_rule(
+    "KUB-002",
+    Severity.ERROR,
+    policy=(_POLICY, _STATIC),
+    needs=(*_AMOUNTS, need("online CPUs", lambda snapshot: snapshot.cpu)),
+    cure=restarted_with(spread),
+    claim="the static CPU Manager finds the CPUs that it is to reserve",
+    why="With policy static and no CPU reserved, or with reserved CPUs that are not online, "
+    "the kubelet does not start.",
+    remedy="state reservedSystemCPUs with CPUs that are online, without systemReservedCgroup "
+    "and kubeReservedCgroup, before the kubelet restarts",
+    reference=f"{_TASKS}/reserve-compute-resources/#explicitly-reserved-cpu-list",
+)
+def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Check the reserved CPUs as the kubelet does at its start, by number or by amount."""
+    online = snapshot.cpu.online if snapshot.cpu else None
+    if text := settings.reserved_system_cpus:
+        cpus, observed = reserved_cpus(settings), None
+        if cpus is None:
+            observed = text
+        elif online is not None and not cpus <= online:
+            observed = f"{text}, of which {CpuSet(cpus.cpus - online.cpus)} are not online"
+        if observed:
+            expected = "a list of CPUs that are online"
+            yield Finding(subject=place(settings, _RESERVED), observed=observed, expected=expected)
+        for field, cgroup in (
+            ("systemReservedCgroup", settings.system_reserved_cgroup),
+            ("kubeReservedCgroup", settings.kube_reserved_cgroup),
+        ):
+            if cgroup:
+                expected = f"not stated beside {_RESERVED}"
+                yield Finding(subject=place(settings, field), observed=cgroup, expected=expected)
+        return
+    yield from unreadable(settings, "cpu")
+    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
+    subject = " and ".join(place(settings, field) for field in _AMOUNTS)
+    if millicores == 0:
+        expected = f"CPUs in {_RESERVED}, systemReserved or kubeReserved"
+        yield Finding(subject=subject, observed="no CPU reserved", expected=expected)
+    elif millicores and online is not None and _whole(millicores) > len(online):
+        observed = f"{millicores}m of {len(online)} CPUs"
+        yield Finding(subject=subject, observed=observed, expected="fewer CPUs than are online")
+
+
+@kubelet_rule(
+    "KUB-014",
+    Severity.WARNING,
+    policy=(_POLICY, _STATIC),
+    needs=(*_AMOUNTS, need("CPU cores", lambda snapshot: snapshot.cpu and snapshot.cpu.cores)),
+    cure=restarted_with(whole_cores_reserved, drained=True),
+    claim="reserved CPUs are whole cores",
+    why="The other thread of a reserved CPU goes to a pod that then shares its core with the "
+    "system, and with full-pcpus-only it goes to nobody.",
+    remedy="state in reservedSystemCPUs all threads of each core, as "
+    "/sys/devices/system/cpu/cpu*/topology/core_cpus_list has them; drain the node, stop the "
+    "kubelet, delete cpu_manager_state, start the kubelet",
+    reference=f"{_TASKS}/cpu-management-policies/#static-policy",
+)
+def reserved_cores(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Look for cores of which only some threads are reserved."""
+    cores = snapshot.cpu.cores if snapshot.cpu is not None else None
+    if not cores:
+        return
+    expected = "all threads of each core"
+    if text := settings.reserved_system_cpus:
+        cpus = reserved_cpus(settings)
+        split = [core for core in cores if core & cpus and not core <= cpus] if cpus else []
+        if cpus and split:
+            left = CpuSet.of(cpu for core in split for cpu in core if cpu not in cpus)
+            observed = f"{text}, without the other threads {left}"
+            yield Finding(subject=place(settings, _RESERVED), observed=observed, expected=expected)
+        return
+    threads = max(map(len, cores))
+    millicores = reserved(settings, "cpu", per_unit=MILLICORES)
+    if millicores and _whole(millicores) % threads:
+        yield Finding(
+            subject=" and ".join(place(settings, field) for field in _AMOUNTS),
+            observed=f"{_whole(millicores)} CPUs, with {threads} to a core",
+            expected=expected,
+        )
+
+
+@rule(
+    "KUB-015",
+    Severity.INFO,
+    cure=restarted_with(spread, drained=True),
+    claim="reserved CPUs are spread over the NUMA nodes that have GPUs",
+    why="Where one NUMA node pays for the whole reservation, jobs that ask for its full share "
+    "of CPUs for each GPU fit on the others only.",
+    remedy="take as many cores of each NUMA node with GPUs into reservedSystemCPUs; drain the "
+    "node, stop the kubelet, delete cpu_manager_state, start the kubelet",
+    reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/cmd/kubelet/app/server.go",
+)
+def spread_reservation(snapshot: Snapshot) -> Judgement:
+    """Look for a reservation that lies on one of several NUMA nodes with GPUs."""
+    settings, nodes = starting(snapshot), snapshot.numa_nodes
+    if settings is not None and not settings.reserved_system_cpus:
+        yield Skip(f"{_RESERVED} is not stated")
+        return
+    without_node = [gpu.name for gpu in snapshot.gpus if gpu.numa_node is None]
+    near = {gpu.numa_node for gpu in snapshot.gpus if gpu.numa_node is not None}
+    if nodes is not None and not without_node and len(near) == 1:
+        yield Skip("all GPUs have one NUMA node")
+        return
+    if reason := other_value(snapshot, settings, _POLICY, _STATIC):
+        yield Skip(reason)
+        return
+    yield from missing_settings_and_nodes(snapshot, settings, _POLICY)
+    if without_node:
+        yield Missing(f"NUMA node of {', '.join(without_node)}")
+    if settings is None or settings.cpu_manager_policy != _STATIC:
+        return
+    cpus = reserved_cpus(settings)
+    with_gpus = [node for node in nodes or () if node.id in near]
+    home = next((node.id for node in with_gpus if cpus and cpus <= node.cpus), None)
+    if not cpus or home is None or len(near) <= 1:
+        return
+    left = ", ".join(f"{len(node.cpus.cpus - cpus.cpus)} on node {node.id}" for node in with_gpus)
+    yield Finding(
+        subject=place(settings, _RESERVED),
+        observed=f"{cpus}, all on NUMA node {home}; CPUs left for pods: {left}",
+        expected="about as many on each NUMA node that has GPUs",
+    )
+
+
+def _whole(millicores: int) -> int:
+    # The kubelet takes the ceiling: a part of a CPU cannot be kept from others.
+    return -(-millicores // MILLICORES)
+
+
+RULES: tuple[Rule, ...] = (
+    whole_cores,
+    strict_reservation,
+    shared_caches,
+    reservation,
+    reserved_cores,
+    spread_reservation,
+)

@@ -1,0 +1,346 @@
+"""Rules on the Topology Manager: policy and scope against pods, and numbers of NUMA nodes."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nodetopo.checks.inputs import missing_numa_nodes, nothing_to_align
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.components.audit.rules.gpu_pods import GPU, uses_gpus
+from nodetopo.components.audit.rules.kubelet.demand import (
+    demands,
+    missing_demands,
+    missing_widths,
+    most_on_one_node,
+    places,
+    preferred,
+    uneven,
+    wanting,
+)
+from nodetopo.components.audit.rules.kubelet.inputs import (
+    is_on,
+    kubelet_rule,
+    missing_settings_and_nodes,
+    need,
+    other_value,
+    place,
+    running,
+    version,
+)
+from nodetopo.components.audit.rules.kubelet.known_bugs import MANY_NODES, QUICK_SINCE
+from nodetopo.components.audit.rules.kubelet.options import CLOSEST, LEAST_NODES, MAX_NODES, limit
+from nodetopo.components.audit.rules.kubelet.remedies import (
+    all_nodes_allowed,
+    restarted_with,
+    without_topology_option,
+)
+from nodetopo.model.kubelet import KubeletSettings
+from nodetopo.model.kubernetes import release
+from nodetopo.model.pod import ContainerKind
+from nodetopo.model.snapshot import Snapshot
+
+_POLICY = "topologyManagerPolicy"
+_SCOPE = "topologyManagerScope"
+_OPTIONS = "topologyManagerPolicyOptions"
+_SINGLE = "single-numa-node"
+_ALIGNING = ("best-effort", "restricted", _SINGLE)
+_DOCS = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
+_SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/topologymanager"
+
+
+@kubelet_rule(
+    "KUB-005",
+    Severity.ERROR,
+    policy=(_POLICY, _SINGLE),
+    needs=(_SCOPE, missing_numa_nodes, missing_demands),
+    of=running,
+    unless=(nothing_to_align,),
+    cure=restarted_with(topology_manager_policy="best-effort"),
+    claim="every pod's GPUs fit on one NUMA node where policy single-numa-node demands it",
+    why="Under single-numa-node the kubelet rejects every pod that asks for more GPUs than one "
+    "NUMA node has: it fails with TopologyAffinityError as often as it is made anew.",
+    remedy="set topologyManagerPolicy: best-effort or restricted on nodes for such jobs and "
+    "restart the kubelet, or let them ask for fewer GPUs in each container",
+    reference=f"{_DOCS}#policy-single-numa-node",
+)
+def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Compare the GPUs that pods request with the most that one NUMA node has."""
+    for pod in wanting(snapshot):
+        for demand in demands(pod, settings):
+            for name, count in demand.gpus.items():
+                most = most_on_one_node(places(snapshot, name) or ())
+                if 0 < most < count:
+                    yield Finding(
+                        subject=demand.subject,
+                        observed=f"{count} {name}",
+                        expected=f"at most {most}, as many as one NUMA node has",
+                    )
+
+
+@kubelet_rule(
+    "KUB-006",
+    Severity.INFO,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(
+        missing_numa_nodes,
+        need(f"NUMA nodes of {GPU}", lambda snapshot: places(snapshot, GPU) is not None),
+    ),
+    of=running,
+    unless=(nothing_to_align,),
+    cure=restarted_with(topology_manager_policy="best-effort"),
+    claim="one container can have all GPUs of the node",
+    why="Under single-numa-node a container gets the GPUs of one NUMA node at most, however "
+    "many are free.",
+    remedy="keep single-numa-node only where no job asks for more GPUs than one NUMA node has",
+    reference=f"{_DOCS}#policy-single-numa-node",
+)
+def all_gpus_in_one_container(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Compare the GPUs of the best NUMA node with all GPUs."""
+    spots = places(snapshot, GPU)
+    if settings.topology_manager_policy != _SINGLE or not spots:
+        return
+    if (most := most_on_one_node(spots)) < len(spots):
+        yield Finding(
+            subject=place(settings, _POLICY),
+            observed=f"{_SINGLE}: at most {most} of {len(spots)} {GPU}",
+            expected="best-effort or restricted, if jobs are to span NUMA nodes",
+        )
+
+
+def _missing_widths(snapshot: Snapshot) -> Iterable[Missing]:
+    settings = running(snapshot)
+    return () if settings is None else missing_widths(snapshot, settings)
+
+
+@kubelet_rule(
+    "KUB-007",
+    Severity.ERROR,
+    policy=(_POLICY, "restricted"),
+    needs=(
+        _SCOPE,
+        "cpuManagerPolicy",
+        "memoryManagerPolicy",
+        missing_numa_nodes,
+        missing_demands,
+        _missing_widths,
+    ),
+    of=running,
+    unless=(nothing_to_align,),
+    cure=restarted_with(topology_manager_policy="best-effort"),
+    claim="under policy restricted each pod's GPUs, CPUs and memory need as many NUMA nodes",
+    why="restricted admits only what every resource prefers, and each prefers the fewest NUMA "
+    "nodes that could hold it: 8 GPUs of two nodes beside 4 CPUs of one are always rejected.",
+    remedy="let the pod ask for so many CPUs and so much memory that they need the NUMA nodes "
+    "that its GPUs need, or set topologyManagerPolicy: best-effort and restart the kubelet",
+    reference=f"{_DOCS}#policy-restricted",
+)
+def even_widths(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Compare the numbers of NUMA nodes that each resource of a pod needs."""
+    yield from uneven(snapshot, settings)
+
+
+def _missing_demands_of_containers(snapshot: Snapshot) -> Iterable[Missing]:
+    """Require the requests of pods unless the scope is known to be the pod."""
+    settings = running(snapshot)
+    is_pod = settings is not None and settings.topology_manager_scope == "pod"
+    return () if is_pod else missing_demands(snapshot)
+
+
+@kubelet_rule(
+    "KUB-008",
+    Severity.WARNING,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_SCOPE, missing_numa_nodes, _missing_demands_of_containers),
+    of=running,
+    unless=(nothing_to_align,),
+    cure=restarted_with(topology_manager_scope="pod"),
+    claim="containers of one pod get GPUs of the same NUMA nodes",
+    why="With scope container each container is placed by itself, so two containers of one pod "
+    "may get GPUs of different NUMA nodes.",
+    remedy="set topologyManagerScope: pod and restart the kubelet, or put all GPUs of the pod "
+    "into one container",
+    reference=f"{_DOCS}#topology-manager-scopes",
+)
+def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Look for pods with GPUs in several containers that run at the same time."""
+    for pod in wanting(snapshot) if settings.topology_manager_scope == "container" else ():
+        names = [
+            container.name
+            for container in pod.containers
+            if container.kind is not ContainerKind.INIT and uses_gpus(container)
+        ]
+        if len(names) > 1:
+            yield Finding(
+                subject=f"{pod.namespace}/{pod.name}",
+                observed=f"GPUs in containers {', '.join(names)}",
+                expected=f"scope pod instead of container in {place(settings, _SCOPE)}",
+            )
+
+
+@rule(
+    "KUB-032",
+    Severity.ERROR,
+    cure=restarted_with(topology_manager_policy="best-effort"),
+    claim="each pod's GPUs and RDMA devices can come from the same NUMA nodes where they must",
+    why="Under restricted and single-numa-node the kubelet admits a pod only if all its resources "
+    "prefer the same NUMA nodes: 8 GPUs of two nodes beside 1 HCA of one are always rejected.",
+    remedy="let the pod ask for so many HCAs that they need the NUMA nodes of its GPUs, or offer "
+    "them in a pool over all NUMA nodes in mode shared, which is bound to none; or set "
+    "topologyManagerPolicy: best-effort and restart the kubelet",
+    reference=f"{_DOCS}#policy-restricted",
+)
+def devices_together(snapshot: Snapshot) -> Judgement:
+    """Compare the NUMA nodes that GPUs and RDMA devices of one demand prefer on an empty node."""
+    settings = running(snapshot)
+    if reason := _other_policy(snapshot, _SINGLE, "restricted"):
+        yield Skip(reason)
+        return
+    both = [
+        demand
+        for pod in wanting(snapshot)
+        for demand in (demands(pod, settings) if settings is not None else ())
+        if demand.gpus and demand.rdma
+    ]
+    if settings is not None and not both and not any(missing_demands(snapshot)):
+        yield Skip("no pod asks for GPUs and RDMA devices")
+        return
+    yield from missing_settings_and_nodes(snapshot, settings, _POLICY, _SCOPE)
+    yield from missing_demands(snapshot)
+    unplaced = {name for demand in both for name in demand.rdma if places(snapshot, name) is None}
+    yield from (Missing(f"NUMA nodes of {name}") for name in sorted(unplaced))
+    policy = None if settings is None else settings.topology_manager_policy
+    for demand in both if policy in (_SINGLE, "restricted") else ():
+        masks = {
+            name: preferred(spots, count)
+            for name, count in {**demand.gpus, **demand.rdma}.items()
+            if (spots := places(snapshot, name))
+        }
+        if policy == _SINGLE:
+            masks = {name: frozenset(m for m in it if len(m) == 1) for name, it in masks.items()}
+        has_hcas = bool(demand.rdma.keys() & masks.keys())
+        # Too many GPUs for any NUMA node are KUB-005's.
+        fits_gpus = all(masks.get(name, True) for name in demand.gpus)
+        if has_hcas and fits_gpus and not frozenset.intersection(*masks.values()):
+            together = "one NUMA node that has so many of each"
+            if policy != _SINGLE:
+                together = "the same NUMA nodes for each, as few as so many need"
+            yield Finding(
+                subject=demand.subject,
+                observed=", ".join(f"{demand.amounts[name]} {name}" for name in masks),
+                expected=together,
+            )
+
+
+def _other_policy(snapshot: Snapshot, *policies: str) -> str | None:
+    """Return why a rule on *policies* in force does not apply here."""
+    return nothing_to_align(snapshot) or other_value(
+        snapshot, running(snapshot), _POLICY, *policies
+    )
+
+
+def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
+    """Apply the remedy of KUB-018 that suits the machine and the kubelet."""
+    if any(gpu.c2c and gpu.c2c.is_enabled for gpu in snapshot.gpus):
+        left = tuple(node for node in snapshot.numa_nodes or () if len(node.cpus))
+        gpus = tuple(replace(gpu, memory_numa_node=None) for gpu in snapshot.gpus)
+        return replace(snapshot, numa_nodes=left, gpus=gpus)
+    number = release(version(snapshot))
+    is_quick = number is not None and number >= QUICK_SINCE
+    if is_quick or len(snapshot.numa_nodes or ()) <= MANY_NODES:
+        return restarted_with(all_nodes_allowed)(snapshot)
+    return restarted_with(topology_manager_policy="none")(snapshot)
+
+
+@kubelet_rule(
+    "KUB-018",
+    Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
+    cure=_fewer_nodes_or_more_allowed,
+    claim="the Topology Manager accepts the number of NUMA nodes",
+    why="On a machine with more NUMA nodes than it allows, 8 without the option, the kubelet "
+    "does not start. The memory of coherent GPUs (GH200, GB200) makes NUMA nodes too.",
+    remedy="with coherent GPUs load the driver with NVreg_CoherentGPUMemoryMode=driver (CDMM "
+    "mode), in which their memory makes no NUMA nodes; on other machines put "
+    "max-allowable-numa-nodes: ... into topologyManagerPolicyOptions, with the number of NUMA "
+    "nodes. Before Kubernetes 1.36 the kubelet then stalls with more than 16 NUMA nodes "
+    "(kubernetes issue 135541): update it first, or have topologyManagerPolicy: none",
+    reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
+    "#policy-option-max-allowable-numa-nodes",
+)
+def number_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Compare the number of NUMA nodes with the limit."""
+    nodes, options = snapshot.numa_nodes, settings.topology_manager_options
+    if nodes is None or options is None:
+        return
+    allowed = limit(options[MAX_NODES]) if MAX_NODES in options else LEAST_NODES
+    if allowed is not None and len(nodes) > allowed:
+        yield Finding(
+            subject=place(settings, _OPTIONS),
+            observed=f"{len(nodes)} NUMA nodes, those without CPUs included",
+            expected=f"at most {allowed}, or a {MAX_NODES} that allows them",
+        )
+
+
+@kubelet_rule(
+    "KUB-019",
+    Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
+    cure=restarted_with(without_topology_option(CLOSEST)),
+    claim="prefer-closest-numa-nodes meets NUMA nodes without gaps in their numbers",
+    why="The kubelet looks distances up by a node's number in a list without gaps, and "
+    "panics at the first pod that it aligns.",
+    remedy="take prefer-closest-numa-nodes out of topologyManagerPolicyOptions and restart "
+    "the kubelet",
+    reference=f"{_SOURCE}/numa_info.go",
+)
+def gaps_between_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Look for gaps in the numbers of the NUMA nodes."""
+    nodes = [node.id for node in snapshot.numa_nodes or ()]
+    if is_on(settings.topology_manager_options, CLOSEST) and nodes != [*range(len(nodes))]:
+        yield Finding(
+            subject=place(settings, _OPTIONS),
+            observed=f"{CLOSEST} with NUMA nodes {', '.join(map(str, nodes))}",
+            expected=f"NUMA nodes 0 to {len(nodes) - 1} without a gap, or no {CLOSEST}",
+        )
+
+
+MASK_BITS = 64
+"""Bits of the Topology Manager's mask (pkg/kubelet/cm/topologymanager/bitmask/bitmask.go)."""
+
+
+@kubelet_rule(
+    "KUB-020",
+    Severity.ERROR,
+    policy=(_POLICY, *_ALIGNING),
+    needs=(_OPTIONS, missing_numa_nodes),
+    cure=restarted_with(topology_manager_policy="none"),
+    claim="every NUMA node's number fits the Topology Manager's mask",
+    why="The mask has 64 bits; with a higher number the kubelet has no mask of all nodes "
+    "and fails as soon as it aligns a pod.",
+    remedy="number the nodes lower in the firmware's setup or the driver's mode (CDMM on "
+    "coherent GPUs), or set topologyManagerPolicy: none",
+    reference=f"{_SOURCE}/bitmask/bitmask.go",
+)
+def numbers_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
+    """Compare the numbers of the NUMA nodes with the bits of the mask."""
+    is_known = settings.topology_manager_options is not None
+    for node in (snapshot.numa_nodes or ()) if is_known else ():
+        if node.id >= MASK_BITS:
+            yield Finding(
+                subject=f"NUMA node {node.id}",
+                observed=f"{place(settings, _POLICY)} is {settings.topology_manager_policy}",
+                expected=f"numbers below {MASK_BITS}, or topologyManagerPolicy none",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    fits_one_node,
+    all_gpus_in_one_container,
+    even_widths,
+    scope,
+    devices_together,
+    number_of_nodes,
+    gaps_between_nodes,
+    numbers_of_nodes,
+)

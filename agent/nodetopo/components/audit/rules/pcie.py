@@ -1,0 +1,319 @@
+"""Rules on the GPUs' place on the PCI bus, and on the way to their peers behind one switch."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from nodetopo.checks.inputs import (
+    because,
+    confidential,
+    gpu_label,
+    missing_answers,
+    missing_gpus,
+    missing_machine,
+    missing_of_gpus,
+    no_gpus,
+    statuses,
+    unknown_of,
+    virtual_machine,
+)
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.components.audit.rules.nvlink_inputs import lost
+from nodetopo.components.audit.rules.pcie_paths import (
+    iommu_translation,
+    missing_pairs,
+    no_pairs,
+    ports_between,
+    switch_pairs,
+)
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import P2pStatus
+from nodetopo.model.pci import PciAddress, PcieLink
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.complex_faults import Concern, concern
+from nodetopo.topology.complexes import DIRECT_TRANSLATED, complexes
+from nodetopo.topology.presence import dead_gpus, expected_gpus, meant_gpus, present_gpus
+
+REFUSALS = (
+    P2pStatus.CHIPSET_NOT_SUPPORTED,
+    P2pStatus.TOPOLOGY_NOT_SUPPORTED,
+    P2pStatus.DISABLED_BY_REGKEY,
+)
+"""What the machine or a setting causes. That the GPU itself cannot (GeForce) is no finding."""
+
+REDIRECTS: Mapping[int, str] = MappingProxyType(
+    {0x04: "request redirect", 0x08: "completion redirect", 0x20: "egress control"},
+)
+"""Bits of the ACS control register that turn peers away (PCI Express Base Specification, ACS
+Control Register); together they are :data:`nodetopo.model.pci.ACS_REDIRECT_BITS`."""
+
+
+@rule(
+    "PCI-001",
+    Severity.ERROR,
+    unless=no_gpus,
+    claim="every GPU runs at its full PCIe width",
+    why="Half the lanes are half the bandwidth to the CPU, to storage and to the HCAs.",
+    remedy="reseat the GPU, then check riser, cable and the slot's bifurcation in firmware",
+    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
+)
+def width(snapshot: Snapshot) -> Judgement:
+    """Find GPUs with fewer lanes than GPU and slot can do; fewer lanes of a slot are PCI-003's.
+
+    The width, unlike the generation, does not drop while a GPU idles.
+    """
+    silent = []
+    ports = {gpu.index: port for gpu, _, port in ends(snapshot)}
+    for gpu in snapshot.gpus:
+        link, port = gpu.pcie, ports.get(gpu.index)
+        if link is None or link.width is None or link.max_width is None:
+            silent.append(gpu.name)
+            continue
+        full = link.max_width
+        if port is not None and port.max_width is not None:
+            full = min(full, port.max_width)
+        if link.width < full:
+            yield Finding(subject=gpu_label(gpu), observed=f"x{link.width}", expected=f"x{full}")
+    yield from missing_of_gpus(snapshot, "PCIe link width", silent)
+
+
+@rule(
+    "PCI-002",
+    Severity.ERROR,
+    claim="every GPU is on the bus and answers",
+    why="A GPU that fell off the bus comes back with a reboot at the earliest; its jobs are gone.",
+    remedy="look for XID 79 and lines of NVRM about the address in the kernel log; drain and "
+    "reboot the node, and if it happens again check power, cooling and seating of the GPU",
+    reference="https://docs.nvidia.com/deploy/xid-errors/",
+)
+def presence(snapshot: Snapshot) -> Judgement:
+    """Find lost GPUs, and those on PCI that NVML should list; others that it does not are unknown.
+
+    GPUs that another driver has, such as ``vfio-pci``, are left alone.
+    """
+    meant, dead = meant_gpus(snapshot), dead_gpus(snapshot)
+    if meant and not snapshot.gpus and len(meant) == len(snapshot.pci_gpus or ()):
+        yield Skip(f"all GPUs are bound to {', '.join(sorted({str(gpu.driver) for gpu in meant}))}")
+        return
+    silent = []
+    for gpu in snapshot.gpus:
+        if gpu.is_lost:
+            yield Finding(subject=gpu_label(gpu), observed="lost", expected="answers the driver")
+        elif gpu.uuid is None:
+            silent.append(gpu.name)
+    for unlisted in dead:
+        yield Finding(
+            subject=f"GPU {unlisted.pci}",
+            observed=f"not listed by NVML, bound to {unlisted.driver or 'no driver'}",
+            expected="answers the driver",
+        )
+    if len(dead) < len(snapshot.pci_gpus or ()):
+        yield from missing_answers(snapshot)
+    yield from unknown_of("answer", silent)
+    judged = {gpu.pci for gpu in (*meant, *dead)}
+    for issue in snapshot.issues:
+        if issue.probe == "pcie" and issue.pci is not None and issue.pci not in judged:
+            yield Missing(f"{issue.subject}, {issue.reason}")
+
+
+@rule(
+    "PCI-010",
+    Severity.ERROR,
+    claim="as many GPUs are on the PCI bus as this machine has",
+    why="A GPU that the firmware no longer finds leaves no trace but its absence: the node goes "
+    "on with fewer GPUs than are paid for.",
+    remedy="look at the machine's management controller for power or PCIe faults, then reseat the "
+    "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove `gpu-count-file`",
+    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+)
+def completeness(snapshot: Snapshot) -> Judgement:
+    """Find a machine with fewer GPUs on PCI than it should have, whatever drivers they have."""
+    expected, present = expected_gpus(snapshot), present_gpus(snapshot)
+    if present is None:
+        yield Missing("GPUs on PCI", because(snapshot, "pcie"))
+    elif expected is None:
+        yield Skip("nothing says how many GPUs there should be; `expect-gpus` can")
+    elif present < expected.count:
+        yield Finding(
+            subject="GPUs on PCI",
+            observed=str(present),
+            expected=f"{expected.count}, as {expected.source}",
+        )
+
+
+@rule(
+    "PCI-003",
+    Severity.INFO,
+    unless=(no_gpus, virtual_machine),
+    claim="every GPU is in a slot that gives it all that it can use",
+    why="A slot or riser of fewer lanes or an older generation costs bandwidth to the CPU, to "
+    "storage and to HCAs, without any error.",
+    remedy="move the GPU to another slot; where the machine has no better one, leave it",
+    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
+)
+def slots(snapshot: Snapshot) -> Judgement:
+    """Find GPUs whose port has fewer lanes, or an older generation, than they can use."""
+    unread = []
+    for gpu, own, port in ends(snapshot):
+        wanted, given = _greatest(own), _greatest(port)
+        if wanted is None or given is None:
+            unread.append(gpu.name)
+        elif given[0] < wanted[0] or given[1] < wanted[1]:
+            yield Finding(
+                subject=gpu_label(gpu),
+                observed=f"a slot of Gen{given[0]} x{given[1]}",
+                expected=f"Gen{wanted[0]} x{wanted[1]}",
+            )
+    yield from missing_gpus(snapshot)
+    yield from missing_machine(snapshot)
+    yield from unknown_of("greatest PCIe link", unread)
+
+
+@rule(
+    "PCI-004",
+    Severity.WARNING,
+    claim="the driver allows peer access between GPUs that share a PCIe switch",
+    why="Without it the data of the two goes through host memory.",
+    remedy="see `nvidia-smi topo -p2p r`; check ACS (PCI-005), the IOMMU (PCI-006) and the "
+    "driver's parameters (GDR-002)",
+    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
+)
+def peer_access(snapshot: Snapshot) -> Judgement:
+    """Find pairs of GPUs behind one switch that may not read or write each other's memory."""
+    absent = (*missing_answers(snapshot), *missing_pairs(snapshot))
+    unusable = {gpu.index for gpu in snapshot.gpus if gpu.is_divided or gpu.is_lost}
+    pairs = [
+        (f"{a.label} and {b.label}", a.gpu, b.gpu)
+        for a, b in switch_pairs(snapshot)
+        if a.gpu is not None and b.gpu is not None and not {a.gpu, b.gpu} & unusable
+    ]
+    reason = no_gpus(snapshot) or virtual_machine(snapshot) or confidential(snapshot)
+    if reason is None and not pairs and not absent and not lost(snapshot):
+        reason = "no two GPUs share a PCIe switch"
+    if reason:
+        yield Skip(reason)
+        return
+    silent = []
+    between = statuses(snapshot, "read", "write")
+    for name, a, b in pairs:
+        answers = between(a, b)
+        if None in answers:
+            silent.append(name)
+        if refusals := sorted({status.value for status in answers if status in REFUSALS}):
+            yield Finding(subject=name, observed=", ".join(refusals), expected="peer access")
+    yield from absent
+    yield from unknown_of("peer access", (*silent, *lost(snapshot)))
+
+
+@rule(
+    "PCI-005",
+    Severity.ERROR,
+    unless=no_pairs,
+    claim="no bridge turns away traffic between a GPU and its peers behind the same PCIe switch",
+    why="The data of GPUDirect goes up to the CPU and down again instead of through the switch: "
+    "half the bandwidth or less, or no peer access at all.",
+    remedy="clear the bits after each boot with `setpci -s BRIDGE ECAP_ACS+6.w=0000`, or boot with "
+    "`pci=disable_acs_redir=BRIDGE`, or switch ACS off in the firmware; hosts of virtual machines "
+    "need ACS, and then ATS",
+    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+)
+def access_control(snapshot: Snapshot) -> Judgement:
+    """Find bridges on the way between peers whose Access Control Services redirect requests.
+
+    Not those of wirings that need such bits, which PCI-008 and PCI-009 judge.
+    """
+    layout = complexes(snapshot)
+    concerns = (Concern.WAY, Concern.ISOLATION)
+    elsewhere = {port.address for port in layout.ports if concern(layout, port) in concerns}
+    between: dict[PciAddress, list[str]] = {}
+    for a, b in switch_pairs(snapshot):
+        for port in ports_between(a, b):
+            if port in elsewhere:
+                continue
+            between.setdefault(port, []).append(f"{a.label} and {b.label}")
+    bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}
+    unread = []
+    for port, pairs in sorted(between.items()):
+        bridge = bridges.get(port)
+        if bridge is None or bridge.acs_control is None:
+            unread.append(str(port))
+        elif bridge.redirects_peers and not bridge.acs_control & DIRECT_TRANSLATED:
+            control = bridge.acs_control
+            bits = ", ".join(text for bit, text in REDIRECTS.items() if control & bit)
+            more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
+            yield Finding(
+                subject=f"bridge {port}",
+                observed=f"ACS control 0x{control:04x} ({bits}) between {pairs[0]}{more}",
+                expected="none of these bits",
+            )
+    yield from missing_pairs(snapshot)
+    # Only a reader with CAP_SYS_ADMIN sees config space beyond its first 64 bytes.
+    yield from unknown_of("ACS control (read as root)", unread)
+
+
+@rule(
+    "PCI-007",
+    Severity.WARNING,
+    unless=no_pairs,
+    claim="GPUs and their peers behind a PCIe switch agree on the maximum payload",
+    why="A packet larger than its receiver takes is a fatal error of the bus; it shows only once "
+    "peers write to each other.",
+    remedy="boot with `pci=pcie_bus_perf` or `pci=pcie_bus_safe`, or update the firmware",
+    reference="https://docs.kernel.org/admin-guide/kernel-parameters.html",
+)
+def max_payload(snapshot: Snapshot) -> Judgement:
+    """Find peers with different payloads, and devices with more than a bridge above them takes."""
+    pairs = switch_pairs(snapshot)
+    for a, b in pairs:
+        sizes = a.max_payload, b.max_payload
+        if None not in sizes and sizes[0] != sizes[1]:
+            yield Finding(
+                subject=f"{a.label} and {b.label}",
+                observed=f"{sizes[0]} and {sizes[1]} bytes",
+                expected="the same maximum payload",
+            )
+    limits = {bridge.address: bridge.max_payload for bridge in snapshot.bridges or ()}
+    unread = []
+    for device in {device.label: device for pair in pairs for device in pair}.values():
+        size = device.max_payload
+        if size is None:
+            unread.append(device.label)
+            continue
+        for port in device.path.hops[:-1] if device.path else ():
+            limit = limits.get(port)
+            if limit is not None and size > limit:
+                yield Finding(
+                    subject=device.label,
+                    observed=f"{size} bytes, and {limit} at bridge {port} above it",
+                    expected="no more than the bridges above take",
+                )
+    yield from missing_pairs(snapshot)
+    # Only a reader with CAP_SYS_ADMIN sees config space beyond its first 64 bytes.
+    yield from unknown_of("maximum payload (read as root)", unread)
+
+
+RULES: tuple[Rule, ...] = (
+    width,
+    presence,
+    slots,
+    peer_access,
+    access_control,
+    iommu_translation,
+    max_payload,
+    completeness,
+)
+
+
+def ends(snapshot: Snapshot) -> Iterator[tuple[Gpu, PcieLink | None, PcieLink | None]]:
+    """Yield each GPU below a port, with its own link and the port's."""
+    ports = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
+    for gpu in snapshot.gpus:
+        if gpu.path is None or len(gpu.path.hops) > 1:
+            own = None if gpu.function is None else gpu.function.link
+            yield gpu, own, None if gpu.path is None else ports.get(gpu.path.hops[-2])
+
+
+def _greatest(link: PcieLink | None) -> tuple[int, int] | None:
+    """Return the greatest generation and width of *link*; None where either is not known."""
+    if link is None or link.max_generation is None or link.max_width is None:
+        return None
+    return link.max_generation, link.max_width

@@ -1,0 +1,72 @@
+"""Rules on pods that get GPUs by ResourceClaims."""
+
+from collections.abc import Iterator
+
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
+from nodetopo.components.audit.alignment.record import cpu_policy
+from nodetopo.components.audit.rules.gpu_pods import container_name, missing_pods
+from nodetopo.components.audit.rules.pods.inputs import missing_specs
+from nodetopo.model.kubernetes import MILLICORES
+from nodetopo.model.pod import Container, Pod
+from nodetopo.model.qos import QosClass, class_of, pod_level
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.published import ClaimedGpus
+
+STATIC = "static"
+
+
+@rule(
+    "POD-013",
+    Severity.WARNING,
+    claim="no pod that gets GPUs by claim relies on the kubelet to align its CPUs with them",
+    why="Devices of ResourceClaims are prepared after admission, and the Topology Manager does not "
+    "see them: exclusive CPUs come from the lowest NUMA node with enough of them, wherever the "
+    "GPUs are. With GPUs from a device plugin the kubelet aligns both.",
+    remedy="take the GPUs from a device plugin where CPUs must be near them, or ask for all CPUs "
+    "of the node; `nodetopo admit` says where the CPUs would come from, and `nodetopo audit` "
+    "measures running pods",
+    reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
+)
+def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
+    """Look for containers with GPUs by claim and CPUs of their own."""
+    yield from missing_pods(snapshot)
+    with_claims = tuple(_with_claims(snapshot))
+    if not with_claims:
+        return
+    yield from missing_specs(snapshot)
+    policy = cpu_policy(snapshot)
+    if policy is None:
+        yield Missing("CPU Manager policy")
+    if snapshot.numa_nodes is None:
+        yield Missing("NUMA nodes")
+    with_cpus = [node for node in snapshot.numa_nodes or () if len(node.cpus)]
+    if policy != STATIC or len(with_cpus) < 2:
+        return
+    for pod, container in with_claims:
+        if _is_pinned(snapshot, pod, container):
+            cpus = (container.requests or {}).get("cpu", 0) // MILLICORES
+            yield Finding(
+                subject=container_name(pod, container),
+                observed=f"{cpus} CPUs of its own, and GPUs by claim",
+                expected="GPUs and CPUs that the Topology Manager sees",
+            )
+
+
+def _with_claims(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
+    """Yield the containers whose claims have GPUs, or may have, as nothing is allocated yet."""
+    places = ClaimedGpus(snapshot)
+    for pod in snapshot.pods or ():
+        for container in pod.containers:
+            claimed = container.claimed
+            has_gpus = claimed is None or any(places.gpus(it) != () for it in claimed)
+            if (container.claims or claimed) and has_gpus:
+                yield pod, container
+
+
+def _is_pinned(snapshot: Snapshot, pod: Pod, container: Container) -> bool:
+    settings = snapshot.kubelet
+    version = None if settings is None else settings.version
+    level = pod_level(version, None if settings is None else settings.feature_gates)
+    cpu = (container.requests or {}).get("cpu", 0)
+    is_guaranteed = class_of(pod, level) == QosClass.GUARANTEED
+    return is_guaranteed and cpu > 0 and cpu % MILLICORES == 0

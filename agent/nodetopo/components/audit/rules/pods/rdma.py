@@ -1,0 +1,203 @@
+"""Rules on RDMA for pods: jobs over several nodes have it, and may lock memory for it."""
+
+from nodetopo.checks.inputs import adapters, missing_hcas, no_adapters, unknown_of
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.components.audit.alignment.devices import DevicePlaces
+from nodetopo.components.audit.rules.gpu_pods import container_name
+from nodetopo.components.audit.rules.pods.inputs import (
+    is_rdma,
+    is_spread,
+    jobs,
+    listed,
+    missing_of_gpu_pods,
+    missing_specs,
+    network_hcas,
+    offered,
+    others,
+    spans_nodes,
+    with_gpus,
+)
+from nodetopo.components.audit.rules.rdma_ports import is_efa
+from nodetopo.model.hca import LinkLayer
+from nodetopo.model.host import UNLIMITED
+from nodetopo.model.kubernetes import size_text
+from nodetopo.model.pod import Container, Pod
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.selection import layer_of
+
+LOCKING = ("IPC_LOCK", "ALL")
+"""Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
+
+
+@rule(
+    "POD-004",
+    Severity.WARNING,
+    claim="every job over several nodes can use their HCAs",
+    why="Without RDMA devices NCCL goes through TCP of the pod network, at a tenth of the "
+    "bandwidth or less, and through host memory.",
+    remedy="ask for the node's RDMA resource in every container with GPUs, as `resources."
+    "limits: {rdma/hca: 1}` does with NVIDIA's shared device plugin; with `hostNetwork: true` "
+    "alone a container has no /dev/infiniband, unless it is privileged",
+    reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
+)
+def spread_jobs(snapshot: Snapshot) -> Judgement:
+    """Look for containers of spread jobs that cannot reach the node's HCAs."""
+    if snapshot.hcas == ():
+        yield Skip("no RDMA device")
+        return
+    yield from missing_of_gpu_pods(
+        snapshot,
+        "ways to the network",
+        lambda pod, one: not is_spread(pod) or _reaches_hcas(pod, one) is not None,
+    )
+    yield from missing_hcas(snapshot)
+    spread = [
+        (pod, one, _reaches_hcas(pod, one)) for pod, one in with_gpus(snapshot) if is_spread(pod)
+    ]
+    hcas = snapshot.hcas or ()
+    silent = [hca.name for hca in hcas if any(port.state is None for port in hca.ports)]
+    if silent and not all(reaches for _, _, reaches in spread):
+        yield Missing(f"port states of {listed(silent)}")
+    network = network_hcas(snapshot)
+    if not network or spans_nodes(snapshot):
+        return
+    ways = [name for name in offered(snapshot) or {} if is_rdma(name)]
+    for pod, container, reaches in spread:
+        if reaches is False:
+            yield Finding(
+                subject=container_name(pod, container),
+                observed=f"no RDMA device, beside {listed(hca.name for hca in network)}",
+                expected=listed(sorted(ways)) or "a resource for RDMA devices",
+            )
+
+
+def _reaches_hcas(pod: Pod, container: Container) -> bool | None:
+    """Return whether *container* may reach HCAs; any resource but GPUs may be one for them."""
+    if others(container):
+        return True
+    ways = (pod.uses_host_network, container.is_privileged, pod.has_other_devices)
+    if True in ways:
+        return True
+    return None if None in ways else False
+
+
+@rule(
+    "POD-005",
+    Severity.ERROR,
+    claim="every container with RDMA devices may lock memory",
+    why="Memory that an HCA reads or writes is locked; beyond the limit NCCL fails with "
+    "`ibv_reg_mr failed` or `ibv_create_qp failed`.",
+    remedy="add `IPC_LOCK` to `securityContext.capabilities.add` of the container, or set "
+    "`LimitMEMLOCK=infinity` for the container runtime's service and restart it",
+    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+)
+def locked_memory(snapshot: Snapshot) -> Judgement:
+    """Look for containers with RDMA devices and a limit on locked memory."""
+    if snapshot.hcas == ():
+        yield Skip("no RDMA device")
+        return
+    limit = _memlock(snapshot)
+    without_right = [
+        (container_name(pod, container), _may_lock(container))
+        for pod in jobs(snapshot)
+        for container in pod.containers
+        if any(map(is_rdma, others(container))) and not _may_lock(container)
+    ]
+    yield from missing_specs(snapshot)
+    if limit == UNLIMITED:
+        return
+    if names := listed(name for name, may_lock in without_right if may_lock is None):
+        yield Missing(f"capabilities of {names}")
+    if limit is None:
+        if without_right:
+            yield Missing("locked memory of the container runtime")
+        return
+    for name, may_lock in without_right:
+        if may_lock is False:
+            yield Finding(
+                subject=name,
+                observed=f"no IPC_LOCK, and {size_text(limit)} of locked memory",
+                expected="the capability IPC_LOCK, or unlimited locked memory",
+            )
+
+
+def _memlock(snapshot: Snapshot) -> int | None:
+    """Return the least limit that a runtime gives containers, bytes; ``None`` if not known."""
+    host = snapshot.host
+    if host is None or not host.runtimes:
+        return None
+    configured = {config.name: config.memlock_bytes for config in host.runtime_configs or ()}
+    limits = [
+        runtime.memlock_bytes if configured.get(runtime.name) is None else configured[runtime.name]
+        for runtime in host.runtimes
+    ]
+    known = [limit for limit in limits if limit is not None and limit != UNLIMITED]
+    if known:
+        return min(known)
+    return None if None in limits else UNLIMITED
+
+
+def _may_lock(container: Container) -> bool | None:
+    if container.is_privileged or set(LOCKING).intersection(container.capabilities or ()):
+        return True
+    is_known = container.is_privileged is not None and container.capabilities is not None
+    return False if is_known else None
+
+
+@rule(
+    "POD-012",
+    Severity.WARNING,
+    claim="every container with RoCE HCAs has an interface of theirs",
+    why="The addresses of a RoCE HCA belong to its network interface. In a network namespace of "
+    "its own a pod sees the HCA of the host and none of its addresses: queue pairs cannot be "
+    "connected, and NCCL fails or goes through TCP.",
+    remedy="set `hostNetwork: true`, or give the pod a second network with an interface of the HCA "
+    "(macvlan, SR-IOV or host-device, by the annotation k8s.v1.cni.cncf.io/networks)",
+    reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
+)
+def roce_networks(snapshot: Snapshot) -> Judgement:
+    """Look for containers with RoCE HCAs in the network of pods alone.
+
+    Where RDMA network namespaces are exclusive, HCAs are moved into pods or not there (PLG-007).
+    """
+    kernel = snapshot.kernel
+    hcas = adapters(snapshot)
+    unread = [hca.name for hca in hcas if layer_of(hca) is None and not is_efa(hca)]
+    reason = no_adapters(snapshot)
+    if reason is None and snapshot.hcas is not None and not unread:
+        if not any(layer_of(hca) is LinkLayer.ETHERNET for hca in hcas):
+            reason = "no RoCE HCA"
+        elif kernel is not None and kernel.rdma_netns == "exclusive":
+            reason = "RDMA network namespaces are exclusive"
+    if reason:
+        yield Skip(reason)
+        return
+    yield from missing_specs(snapshot)
+    yield from missing_hcas(snapshot)
+    places, known = DevicePlaces(snapshot), snapshot.hcas or ()
+    for pod in jobs(snapshot) if known else ():
+        for container in pod.containers:
+            if not any(is_rdma(name) and "efa" not in name for name in others(container)):
+                continue
+            held = [it.at for it in places.hcas(container)]
+            given = tuple(known[at] for at in held if at is not None) or hcas
+            layers = {layer_of(hca) for hca in given}
+            ways = (pod.uses_host_network, pod.has_other_devices)
+            if True in ways or LinkLayer.INFINIBAND in layers:
+                continue
+            name = container_name(pod, container)
+            if None in layers:
+                yield from unknown_of("link layer", [it.name for it in given if not layer_of(it)])
+            elif None in ways:
+                yield Missing(f"networks of {name}")
+            elif kernel is None or kernel.rdma_netns is None:
+                yield Missing("mode of RDMA network namespaces")
+            else:
+                yield Finding(
+                    subject=name,
+                    observed=f"RoCE HCAs {listed(it.name for it in given)}, in the pods' network",
+                    expected="the host's network, or a network with an interface of an HCA",
+                )
+
+
+RULES: tuple[Rule, ...] = (spread_jobs, locked_memory)

@@ -1,0 +1,149 @@
+"""Rules on the resources of pods with GPUs: shared memory, and amounts that no node has."""
+
+from collections.abc import Iterator
+
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
+from nodetopo.components.audit.rules.gpu_pods import (
+    MIG,
+    container_name,
+    is_gpu_resource,
+    pod_name,
+    uses_gpus,
+)
+from nodetopo.components.audit.rules.pods.inputs import (
+    effective,
+    is_extended,
+    is_rdma,
+    listed,
+    missing_of_gpu_pods,
+    missing_offer,
+    missing_specs,
+    offered,
+    waiting,
+    whole_gpus,
+    with_gpus,
+)
+from nodetopo.model.kubernetes import MIB, MILLICORES, size_text
+from nodetopo.model.pod import Pod, SharedMemory
+from nodetopo.model.snapshot import Snapshot
+
+DEFAULT_BYTES = 64 * MIB
+"""Size of ``/dev/shm`` that runtimes give a pod by default: ``defaultShmSize`` of containerd v2
+(``internal/cri/server/podsandbox``), ``DefaultShmSize`` of CRI-O v1.34."""
+
+
+@rule(
+    "POD-006",
+    Severity.WARNING,
+    claim="every container with several GPUs has a large /dev/shm",
+    why="NCCL keeps buffers between processes there, and data loaders their batches: with 64 MiB "
+    "jobs of several GPUs end in `unable to mmap` or a bus error.",
+    remedy="mount a volume `emptyDir: {medium: Memory}` at /dev/shm; it counts against the "
+    "container's memory limit",
+    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+)
+def shared_memory(snapshot: Snapshot) -> Judgement:
+    """Look for containers with several GPUs and the runtime's small /dev/shm."""
+    yield from missing_of_gpu_pods(
+        snapshot,
+        "shared memory",
+        lambda _, one: whole_gpus(one) < 2 or one.shared_memory is not None,
+    )
+    for pod, container in with_gpus(snapshot):
+        kind, size, observed = container.shared_memory, container.shared_memory_bytes, None
+        if kind is SharedMemory.DEFAULT:
+            observed = f"{size_text(DEFAULT_BYTES)}, the runtime's default"
+        elif kind is SharedMemory.OTHER:
+            observed = "a volume that is not in memory"
+        elif kind is SharedMemory.MEMORY and size is not None and size <= DEFAULT_BYTES:
+            observed = size_text(size)
+        if observed and whole_gpus(container) > 1:
+            yield Finding(
+                subject=f"{container_name(pod, container)} /dev/shm",
+                observed=observed,
+                expected=f"memory of more than {size_text(DEFAULT_BYTES)}",
+            )
+
+
+@rule(
+    "POD-010",
+    Severity.ERROR,
+    claim="an empty node like this can hold every pod with GPUs",
+    why="A pod that asks for more than a node has stays Pending for ever, even if all other "
+    "pods end.",
+    remedy="ask for at most what a node has, and divide the job into more pods; CPU and memory "
+    "that the kubelet reserves are not to be had",
+    reference="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+)
+def capacity(snapshot: Snapshot) -> Judgement:
+    """Compare what waiting pods ask for with what one pod can have at most."""
+    yield from _missing(snapshot)
+    status = snapshot.node_status
+    shared = {} if status is None else status.allocatable or {}
+    most = {name: amount for name, amount in shared.items() if not is_extended(name)}
+    most |= offered(snapshot) or {}
+    for pod in _waiting_with_gpus(snapshot):
+        for resource, amount in sorted(effective(pod).items()):
+            if resource in most and amount > most[resource] and not resource.startswith(MIG):
+                yield Finding(
+                    subject=f"{pod_name(pod)} {resource}",
+                    observed=_amount(resource, amount),
+                    expected=f"at most {_amount(resource, most[resource])}",
+                )
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount / MILLICORES:g} CPUs"
+    if is_extended(resource):
+        return str(amount)
+    return size_text(amount)
+
+
+@rule(
+    "POD-011",
+    Severity.WARNING,
+    claim="the node offers every resource that pods with GPUs ask for",
+    why="Resources are matched by their exact name: a pod that asks for one that no device "
+    "plugin offers stays Pending for ever.",
+    remedy="ask for a resource that `kubectl get node NODE -o jsonpath={.status.capacity}` "
+    "shows, or configure the device plugin to offer this one",
+    reference="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/"
+    "device-plugins/",
+)
+def offered_resources(snapshot: Snapshot) -> Judgement:
+    """Look for resources that waiting pods ask for and the node does not have."""
+    yield from _missing(snapshot)
+    here = offered(snapshot)
+    if here is None:
+        return
+    # The kubelet's own answer has what device plugins offer, not what a person added to the Node
+    # object. A MIG device that is not there is MIG-004's and MIG-005's.
+    is_whole = snapshot.node_status is not None and snapshot.node_status.capacity is not None
+    for pod in _waiting_with_gpus(snapshot):
+        absent = sorted(
+            name
+            for name, amount in effective(pod).items()
+            if amount > 0
+            and name not in here
+            and is_extended(name)
+            and not name.startswith(MIG)
+            and (is_whole or is_gpu_resource(name) or is_rdma(name))
+        )
+        if absent:
+            yield Finding(
+                subject=pod_name(pod),
+                observed=f"{listed(absent)}, which nobody offers on this node",
+                expected=listed(sorted(here)) or "a resource that a device plugin offers",
+            )
+
+
+def _waiting_with_gpus(snapshot: Snapshot) -> Iterator[Pod]:
+    return (pod for pod in waiting(snapshot) if any(map(uses_gpus, pod.containers)))
+
+
+def _missing(snapshot: Snapshot) -> Iterator[Missing]:
+    unknown = missing_specs(snapshot)
+    yield from unknown
+    if unknown or any(_waiting_with_gpus(snapshot)):
+        yield from missing_offer(snapshot)

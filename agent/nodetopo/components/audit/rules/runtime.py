@@ -1,0 +1,138 @@
+"""Rules on container runtimes: control groups, and the limits that containers inherit."""
+
+from nodetopo.checks.inputs import no_adapters, no_gpus, unknown_of
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.components.audit.rules.kernel_inputs import host_of, missing_cgroup
+from nodetopo.components.audit.rules.kubelet.inputs import version
+from nodetopo.components.audit.rules.runtime_cdi import absent_specifications, stale_specifications
+from nodetopo.components.audit.rules.runtime_driver import driver_in_use
+from nodetopo.components.audit.rules.runtime_hand_over import device_links
+from nodetopo.components.audit.rules.runtime_inputs import configs
+from nodetopo.components.audit.rules.runtime_toolkit import (
+    disabled_cdi,
+    environment_variables,
+    known_holes,
+    no_way_for_gpus,
+    plain_runtimes,
+)
+from nodetopo.model.host import UNLIMITED, RuntimeConfig
+from nodetopo.model.kubernetes import release, size_text
+from nodetopo.model.snapshot import Snapshot
+
+OPEN_FILES = 32_768
+"""A job of 144 ranks whose kernels send by themselves (16 contexts of NCCL's GIN) may need more
+(NVIDIA/nccl v2.30.7-1, docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst)."""
+
+_REFUSED_SINCE = (1, 35)
+"""Release whose kubelet refuses to start on cgroup v1 unless failCgroupV1 is false
+(kubernetes CHANGELOG-1.35, KEP-5573)."""
+
+
+# A warning, since kubelets before 1.35 run on it as well as ever.
+@rule(
+    "RUN-001",
+    Severity.WARNING,
+    unless=no_gpus,
+    claim="the host uses cgroup v2",
+    why="Kubernetes no longer tests version 1, and a kubelet of 1.35 or newer does not start "
+    "on it by default; limits of swap and pressure figures need version 2.",
+    remedy="boot with systemd.unified_cgroup_hierarchy=1, or move to a distribution that uses "
+    "cgroup v2 from the start",
+    reference="https://kubernetes.io/docs/concepts/architecture/cgroups/",
+)
+def cgroup_version(snapshot: Snapshot) -> Judgement:
+    """Find version 1 of control groups."""
+    if host_of(snapshot).cgroup_version == 1:
+        kubelet = release(version(snapshot))
+        refuses = kubelet is not None and kubelet >= _REFUSED_SINCE
+        fate = ", on which this kubelet starts only with failCgroupV1: false" if refuses else ""
+        yield Finding(subject="/sys/fs/cgroup", observed=f"v1{fate}", expected="v2")
+    yield from missing_cgroup(snapshot)
+
+
+# A remark, since POD-005 names the containers that need it and have not the capability.
+@rule(
+    "RUN-006",
+    Severity.INFO,
+    unless=(no_adapters, no_gpus),
+    claim="the container runtime lets containers lock memory",
+    why="RDMA registers memory by locking it. A container inherits the limit from the runtime, "
+    "and with a low one ibv_reg_mr or ibv_create_qp fails with ENOMEM unless the container has "
+    "the capability IPC_LOCK.",
+    remedy="set LimitMEMLOCK=infinity in a drop-in of containerd.service or crio.service and "
+    "restart it, or add the capability IPC_LOCK to containers with RDMA",
+    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/"
+    "networking_troubleshooting.html",
+)
+def locked_memory(snapshot: Snapshot) -> Judgement:
+    """Find runtimes with a limit of locked memory."""
+    processes, silent = host_of(snapshot).runtimes, []
+    for process in processes or ():
+        stated = _configured(snapshot, process.name).memlock_bytes
+        limit = process.memlock_bytes if stated is None else stated
+        if limit is None:
+            silent.append(process.name)
+        elif limit != UNLIMITED and snapshot.hcas:
+            yield Finding(
+                subject=f"{process.name}, locked memory",
+                observed=f"{size_text(limit)} for containers without the capability IPC_LOCK",
+                expected="unlimited",
+            )
+    if not processes:
+        yield Missing("limits of the container runtime")
+    if snapshot.hcas is None:
+        yield Missing("HCAs")
+    yield from unknown_of("limit of locked memory", silent)
+
+
+@rule(
+    "RUN-007",
+    Severity.INFO,
+    unless=no_gpus,
+    claim="containers may open many files",
+    why="A large job holds sockets and queues for every peer; NCCL raises its soft limit up to "
+    "the hard one, and beyond that fails with `Too many open files`.",
+    remedy="set LimitNOFILE=1048576 in a drop-in of containerd.service or crio.service and "
+    "restart it",
+    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/"
+    "runtime_and_mpi_issues.html#file-descriptors",
+)
+def open_files(snapshot: Snapshot) -> Judgement:
+    """Find runtimes with a low limit of open files."""
+    processes, silent = host_of(snapshot).runtimes, []
+    for process in processes or ():
+        stated = _configured(snapshot, process.name).open_files
+        limit = process.open_files if stated is None else stated
+        if limit is None:
+            silent.append(process.name)
+        elif 0 <= limit < OPEN_FILES:
+            yield Finding(
+                subject=f"{process.name}, open files",
+                observed=str(limit),
+                expected=f"at least {OPEN_FILES}",
+            )
+    if not processes:
+        yield Missing("limits of the container runtime")
+    yield from unknown_of("limit of open files", silent)
+
+
+RULES: tuple[Rule, ...] = (
+    cgroup_version,
+    device_links,
+    stale_specifications,
+    absent_specifications,
+    disabled_cdi,
+    locked_memory,
+    open_files,
+    environment_variables,
+    no_way_for_gpus,
+    known_holes,
+    plain_runtimes,
+    driver_in_use,
+)
+
+
+def _configured(snapshot: Snapshot, name: str) -> RuntimeConfig:
+    """Return the configuration of the runtime *name*, whose limits come before its own."""
+    empty = RuntimeConfig(name=name, path="")
+    return next((config for config in configs(snapshot) if config.name == name), empty)

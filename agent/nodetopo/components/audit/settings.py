@@ -1,0 +1,33 @@
+"""The settings of checks, measurements and explanations."""
+
+# ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.kernel.settings import values
+from nodetopo.kernel.settings.groups import AUDIT
+from nodetopo.kernel.settings.own import KernelSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings(KernelSettings):
+    """The kernel's settings and those of checks, measurements and explanations."""
+
+    checks_file: Path | None = AUDIT.setting(
+        None,
+        values.path_or_none,
+        "severities and waivers for `health`, `audit` and the metrics of both, YAML or JSON",
+        "FILE",
+        before="kubelet_url",
+    )
+    audit_node: bool = AUDIT.switch(
+        True, "judge the node as `audit` does, for metrics, every ten minutes"
+    )
+    measure_pods: bool = AUDIT.switch(
+        True, "measure how pods with GPUs are aligned, for metrics, once a minute"
+    )
+    publish_pod_events: bool = AUDIT.switch(False, "post an Event on a pod that is misaligned")
+    explain_rejections: bool = AUDIT.switch(
+        False, "explain on a pod why the kubelet rejected it, as Event and in the log"
+    )

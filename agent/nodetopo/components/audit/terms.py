@@ -1,0 +1,34 @@
+"""When the node is checked, and its pods are measured or explained."""
+
+from nodetopo.components.audit.checks_file import check as check_file
+from nodetopo.components.audit.settings import AuditSettings
+from nodetopo.kernel.component import Kernel, Start
+
+START = Start.REGISTERED
+
+
+def is_wanted(kernel: Kernel) -> bool:
+    """Return whether somebody sees the health checks, or pods of this node are followed."""
+    return kernel.metrics_url is not None or follows_pods(kernel)
+
+
+def follows_pods(kernel: Kernel) -> bool:
+    """Return whether the settings ask for an audit, or for what follows pods of a real node."""
+    settings = kernel.settings
+    is_asked = (
+        settings.audit_node
+        or settings.measure_pods
+        or settings.publish_pod_events
+        or settings.explain_rejections
+    )
+    return is_asked and kernel.target.is_real and not settings.once
+
+
+def check(settings: AuditSettings) -> None:
+    """Read the file of severities and waivers.
+
+    Raises:
+        InputError: it is invalid, or cannot be read.
+    """
+    if settings.checks_file is not None:
+        check_file(settings.checks_file)

@@ -1,0 +1,82 @@
+"""What keeps GPUs of our DRA driver from being allocated, and since when."""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.dra_slices import own
+from nodetopo.components.dra.pool import Pool
+from nodetopo.kubeapi.slices import Slices
+from nodetopo.model.gpu_health import GpuHealth, HealthView
+
+
+class ConditionsKeeper:
+    """Remembers since when each GPU is in trouble; for one thread.
+
+    Taints carry that time, and evicted pods have until then plus what they tolerate. So a new
+    process takes it from the slices.
+    """
+
+    def __init__(self) -> None:
+        """Know of no trouble yet."""
+        self._since: dict[str, str] = {}
+        self._start = _now()
+
+    def conditions(
+        self,
+        pool: Pool,
+        slices: Slices | None,
+        health: HealthView,
+        *,
+        held: Collection[str],
+        foreign: Mapping[str, str],
+        evicts: bool,
+    ) -> Conditions:
+        """Return the conditions of now.
+
+        Args:
+            slices: as the API server has them; ``None`` where they are not known yet, which can
+                have older times.
+            held: ids of GPUs that pods have without our driver.
+            foreign: GPU id → driver that has it too.
+        """
+        verdicts: dict[str, GpuHealth] = dict(health)
+        for gpu in pool.snapshot.gpus:
+            if gpu.is_lost and verdicts.get(gpu.id, GpuHealth()).is_healthy:
+                verdicts[gpu.id] = GpuHealth(is_healthy=False, reason="GpuLost", said="it is lost")
+        unsound = {name for name, verdict in verdicts.items() if not verdict.is_healthy}
+        troubled = unsound | set(held) | foreign.keys()
+        is_new = bool(troubled - self._since.keys())
+        before = _published_since(pool, slices or {}) if is_new else {}
+        now = self._start if slices is None else _now()
+        since = {
+            name: self._since.get(name) or before.get(name) or now for name in sorted(troubled)
+        }
+        if slices is not None:
+            self._since = since
+        return Conditions(
+            health=verdicts,
+            since=since,
+            held=frozenset(held),
+            foreign=foreign,
+            evicts=evicts,
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _published_since(pool: Pool, slices: Slices) -> Mapping[str, str]:
+    """Return since when the slices have tainted GPUs, by those of devices of one GPU."""
+    found: dict[str, str] = {}
+    for each in own(slices).values():
+        for device in each.get("spec", {}).get("devices") or ():
+            backing = pool.backing(str(device.get("name"))) if device.get("taints") else None
+            if backing is None or len(backing.gpus) != 1:
+                continue
+            times = [str(it["timeAdded"]) for it in device["taints"] if it.get("timeAdded")]
+            if times:
+                gpu = backing.gpus[0]
+                found[gpu] = min(found.get(gpu, times[0]), *times)
+    return found

@@ -1,0 +1,162 @@
+"""Devices of a ResourceSlice as JSON: GPUs, sets of GPUs, MIG devices; their counters and taints.
+
+Fields and limits are those of k8s.io/api v0.36 ``resource/v1`` types.go.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from nodetopo.components.dra.attributes import Attributes, Json, mebibytes, value
+from nodetopo.components.dra.sets import GpuSet
+from nodetopo.model.dra import DRIVER
+from nodetopo.model.gpu import Gpu, MigInstance
+from nodetopo.model.gpu_health import HealthView
+from nodetopo.model.pci import PciAddress
+
+GPUS = "gpus"
+"""The counter set of whole GPUs. Every GPU has a counter of 1, which each device with it consumes;
+``count`` counts them all, for quota by number of GPUs."""
+
+COUNT = "count"
+
+MOST_GPUS = 31
+"""With counters: of the 32 of a set (``ResourceSliceMaxCountersPerCounterSet``) one is
+:data:`COUNT`."""
+
+UNHEALTHY = f"{DRIVER}/unhealthy"
+"""The key of the taint of devices with a GPU that is not healthy; its value is the reason."""
+
+HELD = f"{DRIVER}/held"
+"""The key of the taint of devices with a GPU that a pod has by a device plugin."""
+
+FOREIGN = f"{DRIVER}/published-twice"
+"""The key of the taint of devices with a GPU that another driver publishes; its value is that."""
+
+_LONGEST_TAINT = 63
+"""Characters of a taint's value, which is that of a label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What is true of GPUs at the moment, all by id.
+
+    Attributes:
+        health: verdicts; a GPU that is missing is sound as far as is known.
+        since: when a GPU's taint began, RFC 3339; for each unhealthy, held or foreign GPU.
+        held: GPUs that pods have by a device plugin.
+        foreign: GPUs that another driver publishes too, with its name.
+        evicts: whether pods with an unhealthy GPU are evicted.
+    """
+
+    health: HealthView = field(default_factory=lambda: MappingProxyType({}))
+    since: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    held: frozenset[str] = frozenset()
+    foreign: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    evicts: bool = False
+
+    @property
+    def barred(self) -> frozenset[str]:
+        """The GPUs that no new claim may have."""
+        unsound = (gpu for gpu, verdict in self.health.items() if not verdict.is_healthy)
+        return self.held.union(self.foreign, unsound)
+
+
+def set_device(
+    each: GpuSet, gpus: Mapping[str, Gpu], attributes: Attributes, *, is_counted: bool
+) -> Json:
+    """Return the device of *each*, a single GPU or a set; *gpus* are all of the node by id."""
+    members = [gpus[name] for name in each.gpus]
+    device: Json = {
+        "name": each.name,
+        "attributes": (
+            attributes.of_gpu(members[0]) if each.is_single else attributes.of_set(members)
+        ),
+    }
+    memory = [gpu.memory_mib for gpu in members]
+    if None not in memory:
+        device["capacity"] = {"memory": mebibytes(sum(it or 0 for it in memory))}
+    return {**device, **consumption(members)} if is_counted else device
+
+
+def mig_device(gpu: Gpu, instance: MigInstance, attributes: Attributes) -> Json:
+    """Return the device of a MIG device whose place on its GPU is known.
+
+    It consumes no counter: the GPU is partitioned already, and parts do not overlap. A GPU in MIG
+    mode is no device itself: a container could not compute on it.
+    """
+    assert gpu.pci is not None, "the caller looks"
+    name = f"mig-{_dashed(gpu.pci)}-{instance.gpu_instance}-{instance.compute_instance}"
+    device: Json = {"name": name, "attributes": attributes.of_mig(gpu, instance)}
+    if instance.memory_mib is not None:
+        device["capacity"] = {"memory": mebibytes(instance.memory_mib)}
+    return device
+
+
+def admin_device(gpu: Gpu, attributes: Attributes) -> Json:
+    """Return the device by which pods monitor *gpu* while others use it.
+
+    It consumes no counter: the allocator compares counters for claims with admin access, too
+    (k8s.io/dynamic-resource-allocation v0.37 ``structured``).
+    """
+    assert gpu.pci is not None, "the caller looks"
+    return {"name": f"admin-{_dashed(gpu.pci)}", "attributes": attributes.of_admin(gpu)}
+
+
+def claimed_device(name: str, gpus: Iterable[Gpu]) -> Json:
+    """Return a device that only holds the counters of *gpus* for the claim that has it.
+
+    No DeviceClass selects its type, so that nobody else is given it.
+    """
+    attributes = {"type": {"string": "claimed"}, "gpus": {"int": 0}}
+    return {"name": name, "attributes": attributes, **consumption(list(gpus))}
+
+
+def counter_sets(singles: Iterable[Gpu]) -> list[Json]:
+    """Return the shared counters that devices of *singles* consume."""
+    counters = {counter(gpu): value(1) for gpu in singles}
+    if not counters:
+        return []
+    return [{"name": GPUS, "counters": {COUNT: value(len(counters)), **counters}}]
+
+
+def consumption(gpus: Collection[Gpu]) -> Json:
+    """Return the field of a device that consumes *gpus*."""
+    counters = {COUNT: value(len(gpus)), **{counter(gpu): value(1) for gpu in gpus}}
+    return {"consumesCounters": [{"counterSet": GPUS, "counters": counters}]}
+
+
+def counter(gpu: Gpu) -> str:
+    """Return the name of the counter of a whole GPU, after its PCI address."""
+    assert gpu.pci is not None, "a GPU without an address is not published"
+    return f"gpu-{_dashed(gpu.pci)}"
+
+
+def tainted(device: Json, gpus: Iterable[str], now: Conditions) -> Json:
+    """Return *device* with the taints of its *gpus*, one of each kind at most."""
+    taints: dict[str, Json] = {}
+
+    def taint(gpu: str, key: str, text: str, effect: str = "NoSchedule") -> None:
+        since = {"timeAdded": now.since[gpu]} if gpu in now.since else {}
+        taints.setdefault(key, {"key": key, "value": text, "effect": effect, **since})
+
+    for gpu in gpus:
+        verdict = now.health.get(gpu)
+        if verdict is not None and not verdict.is_healthy:
+            effect = "NoExecute" if now.evicts else "NoSchedule"
+            taint(gpu, UNHEALTHY, verdict.reason or "Unknown", effect)
+        if gpu in now.held:
+            taint(gpu, HELD, "device-plugin")
+        if gpu in now.foreign:
+            taint(gpu, FOREIGN, _label_value(now.foreign[gpu]))
+    return {**device, "taints": list(taints.values())} if taints else device
+
+
+def _label_value(text: str) -> str:
+    """Return *text* with the characters of a label's value."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:_LONGEST_TAINT].strip("._-")
+
+
+def _dashed(address: PciAddress) -> str:
+    return str(address).replace(":", "-").replace(".", "-")

@@ -1,0 +1,134 @@
+"""What the API server of the cluster serves of ResourceSlices: its release, and fields it drops."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from nodetopo.components.dra.stored import LISTS, features, has_scalars
+from nodetopo.errors import ApiUnavailable
+from nodetopo.kubeapi.apply import Connect
+from nodetopo.outage import Outage
+
+VERSION = "/version"
+"""Every authenticated account can read it (ClusterRole system:public-info-viewer)."""
+
+FORGET_S = 6 * 3600.0
+"""How long dropped fields are remembered: somebody may switch a feature gate on, and each try costs
+one request that writes nothing."""
+
+ASK_AGAIN_S = 10.0
+"""Pause after a question that was not answered."""
+
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class ServedFields:
+    """Knows the API server's release, and which fields of slices it keeps; for one thread."""
+
+    def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask nothing yet."""
+        self._connect = connect
+        self._clock = clock
+        self._asked: int | None = None  # the connection of the watch for which it was asked
+        self._due = 0.0
+        self._version: str | None = None
+        self._release: tuple[int, int] | None = None
+        self._kept: frozenset[str] = frozenset()
+        self._dropped: frozenset[str] = frozenset()
+        self._forget_at = 0.0
+        self._is_first = True  # no slices were seen yet
+        self._problem = Outage()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the server has answered, by a refusal perhaps."""
+        return self._asked is not None
+
+    @property
+    def version(self) -> str | None:
+        """The version, such as ``v1.36.3``; ``None`` where it is unknown."""
+        return self._version
+
+    @property
+    def release(self) -> tuple[int, int] | None:
+        """Its major and minor number; ``None`` where they are unknown."""
+        return self._release
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Fields that the server did not keep, as :func:`features` names them."""
+        return self._dropped
+
+    def keep_up(self, connections: int) -> None:
+        """Ask for the version once for each of the *connections* of the watch.
+
+        An upgrade of the API server ends the watch.
+        """
+        now = self._clock()
+        if self._dropped and now >= self._forget_at:
+            self._kept = self._dropped = frozenset()
+        if connections == self._asked or now < self._due:
+            return
+        try:
+            answer = self._connect().get(VERSION, {})
+        except ApiUnavailable as error:
+            self._due = now + ASK_AGAIN_S
+            self._log(str(error))
+            return
+        self._asked = connections
+        if answer.status != 200:  # what was known before stays
+            self._log(f"GET {self._connect().host}{VERSION}: {answer.problem}")
+            return
+        self._log(None)
+        version = str(answer.body.get("gitVersion"))
+        if version != self._version:
+            self._kept = self._dropped = frozenset()
+        self._version, self._release = version, _release(answer.body)
+
+    def note(self, specs: Iterable[Mapping[str, Any]]) -> None:
+        """Note what *specs*, those of our slices as the server has them, say of it.
+
+        The first ones are of the process before: without lists, it was refused them. So a restart
+        tries nothing, and lists are tried again in :data:`FORGET_S`.
+        """
+        specs = tuple(specs)
+        for spec in specs:
+            self._kept |= features(spec) - self._dropped
+        if self._is_first and any(spec.get("devices") for spec in specs):
+            self._is_first = False
+            if any(map(has_scalars, specs)) and LISTS not in self._kept:
+                self.drop(frozenset({LISTS}))
+
+    def untried(self, spec: Mapping[str, Any]) -> frozenset[str]:
+        """Return the fields of *spec* of which it is unknown whether they are kept."""
+        return features(spec) - self._kept
+
+    def compare(self, sent: Mapping[str, Any], stored: Mapping[str, Any]) -> frozenset[str]:
+        """Note what the server made of *sent*; return what it dropped that was not known."""
+        kept = features(stored)
+        lost = features(sent) - kept
+        self._kept = (self._kept | kept) - lost
+        return self.drop(lost)
+
+    def drop(self, lost: frozenset[str]) -> frozenset[str]:
+        """Note that the server does not keep *lost*; return those that were not known."""
+        new = lost - self._dropped
+        if lost:
+            self._dropped |= lost
+            self._forget_at = self._clock() + FORGET_S
+        return new
+
+    def _log(self, problem: str | None) -> None:
+        if self._problem.changed(problem) and problem is not None:
+            log = structlog.get_logger()
+            log.warning("release of the API server not known", problem=problem)
+
+
+def _release(body: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return major and minor of an answer; some clouds write a minor such as ``34+``."""
+    found = [_NUMBER.match(str(body.get(name))) for name in ("major", "minor")]
+    numbers = [int(match[0]) for match in found if match is not None]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else None

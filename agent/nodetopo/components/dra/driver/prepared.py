@@ -1,0 +1,237 @@
+"""Claims that are prepared: what containers with them are given, kept over restarts.
+
+The kubelet asks for the same claim again and again: for each pod that shares it, after each of its
+own restarts, and after an answer that was lost. So a prepared claim is answered from memory, and
+kept in a file that is written before the answer: a daemon that is killed in between has at most
+written what the kubelet asks for again. During an upgrade the kubelet can ask either of two
+processes, so the file is read again before each change.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from threading import Condition
+from types import MappingProxyType
+from typing import TypeAlias
+
+from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference, ReadClaim
+from nodetopo.components.dra.driver.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
+from nodetopo.components.dra.pool import BackingDevices
+from nodetopo.errors import InputError
+
+GIVE_UP_S = 20.0
+"""How long a claim waits for the one before it to give its GPUs up. A pod that is deleted without
+grace is gone, and its claim free, before the kubelet has ended its containers; an error instead of
+the wait would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
+pkg/kubelet/cm/dra/plugin)."""
+
+LOOK_S = 0.5
+"""How often a claim that waits looks whether another process has given one up."""
+
+Backing: TypeAlias = Callable[[str], BackingDevices | None]
+"""Returns what is behind a device of our pool; ``None`` where there is no such device."""
+
+CdiNames: TypeAlias = Callable[[Collection[str]], tuple[str, ...]]
+"""Returns the CDI names for GPUs and MIG devices by UUID.
+
+Raises UnreadableError for one that no specification on the host defines.
+"""
+
+Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
+"""Returns why a claim must not get devices now: somebody else gave a GPU of theirs to a pod."""
+
+
+class PreparedClaims:
+    """The prepared claims of one node; any thread may call it.
+
+    Attributes:
+        on_change: called by any thread after a change.
+        is_off: whether the node publishes nothing any longer, so that no claim is prepared.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        pool: str,
+        read: ReadClaim,
+        backing: Backing,
+        cdi_names: CdiNames,
+        *,
+        refusal: Refusal = lambda _: None,
+        give_up_s: float = GIVE_UP_S,
+    ) -> None:
+        """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory."""
+        self._file = None if path is None else ClaimsFile(path, pool)
+        self._pool = pool
+        self._read = read
+        self._backing = backing
+        self._cdi_names = cdi_names
+        self._refusal = refusal
+        self._give_up_s = give_up_s
+        self._lock = Condition()
+        self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
+        self.on_change: Callable[[], None] = lambda: None
+        self.is_off = False
+        self.refresh()
+
+    @property
+    def claims(self) -> tuple[PreparedClaim, ...]:
+        """The claims that are prepared, in the order in which they came."""
+        return tuple(self._claims.values())
+
+    @property
+    def used(self) -> frozenset[str]:
+        """Ids of the GPUs that claims have, but for administration."""
+        return frozenset(gpu for gpus in self.used_devices.values() for gpu in gpus)
+
+    @property
+    def used_devices(self) -> Mapping[str, tuple[str, ...]]:
+        """Ids of the GPUs of each device that claims have, but for administration, by its name."""
+        devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
+        return {it.device: it.gpus for it in devices}
+
+    def refresh(self) -> None:
+        """Take what another process has prepared or given up since."""
+        with self._lock:
+            self._take_news()
+
+    def prepare(self, claim: ClaimReference) -> PreparedClaim:
+        """Return *claim* with its devices, prepared now or before.
+
+        Raises:
+            AgentError: it cannot be read, or a device is missing, in use by somebody else, or not
+                known to the container runtime; then nothing has changed.
+        """
+        self.refresh()
+        known = self._claims.get(claim.uid)
+        if known is not None:
+            return known
+        if self.is_off:
+            raise InputError(
+                f"dra is off on this node, and the claim {claim} is not prepared",
+                "delete its pod, or turn dra on",
+            )
+        devices = self._devices(self._read(claim))
+        wanted = PreparedClaim(
+            uid=claim.uid, namespace=claim.namespace, name=claim.name, devices=devices
+        )
+        prepared = self._added(wanted)
+        if prepared is wanted:
+            self.on_change()
+        return prepared
+
+    def unprepare(self, uid: str) -> bool:
+        """Give up a claim, once its pods have ended; return whether it was prepared.
+
+        Raises:
+            UnreadableError: the file cannot be written; then nothing has changed.
+        """
+        with self._lock:
+            with self._exclusive():
+                self._take_news()
+                if uid not in self._claims:
+                    return False
+                self._keep({key: it for key, it in self._claims.items() if key != uid})
+            self._lock.notify_all()
+        self.on_change()
+        return True
+
+    def _added(self, wanted: PreparedClaim) -> PreparedClaim:
+        """Keep *wanted* once no other claim has a GPU of it; return it as it is kept.
+
+        Raises:
+            AgentError: another claim has one for too long, or the file cannot be written.
+        """
+        deadline = time.monotonic() + self._give_up_s
+        with self._lock:
+            while True:
+                with self._exclusive():
+                    self._take_news()
+                    known = self._claims.get(wanted.uid)
+                    if known is not None:  # by another call
+                        return known
+                    conflict = self._conflict(wanted)
+                    if conflict is None:
+                        self._keep({**self._claims, wanted.uid: wanted})
+                        return wanted
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise InputError(conflict, "delete one of their pods")
+                self._lock.wait(min(left, LOOK_S))
+
+    def _devices(self, results: Sequence[AllocatedDevice]) -> tuple[PreparedDevice, ...]:
+        """Return what the *results* of an allocation are on this node.
+
+        Raises:
+            AgentError: one is missing, or must not be given out.
+        """
+        found, to_use = [], []
+        for result in results:
+            backing = self._backing(result.device)
+            if backing is None:
+                raise InputError(
+                    f"this node has no device {result.device} any more",
+                    "delete the pod, so that the scheduler allocates another",
+                )
+            if backing.needs_admin and not result.is_admin:
+                raise InputError(
+                    f"{result.device} is for administration only, beside those who use its GPU",
+                    "ask for it with adminAccess, or for a device of another class",
+                )
+            found.append((result, backing))
+            if not result.is_admin:
+                to_use.append(backing)
+        if to_use and (reason := self._refusal(to_use)) is not None:
+            raise InputError(reason, "it is tried again until that pod has ended")
+        return tuple(
+            PreparedDevice(
+                request=result.request,
+                pool=self._pool,
+                device=result.device,
+                uuids=backing.uuids,
+                gpus=backing.gpus,
+                cdi=self._cdi_names(backing.uuids),
+                is_part=backing.is_part,
+                is_admin=result.is_admin,
+            )
+            for result, backing in found
+        )
+
+    def _conflict(self, claim: PreparedClaim) -> str | None:
+        """Return which other claim has a GPU of *claim*; ``None`` if none has.
+
+        The scheduler never allocates one twice at a time; this is for one that is being given up,
+        and for slices that somebody else changed.
+        """
+        for other in self._claims.values():
+            for held in other.devices if other.uid != claim.uid else ():
+                for device in claim.devices:
+                    if shared := _shared(device, held):
+                        return (
+                            f"{device.device} of the claim {claim.namespace}/{claim.name} has "
+                            f"{', '.join(sorted(shared))}, which the claim "
+                            f"{other.namespace}/{other.name} has as {held.device}"
+                        )
+        return None
+
+    def _exclusive(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._file is None else self._file.locked()
+
+    def _take_news(self) -> None:
+        news = None if self._file is None else self._file.news()
+        if news is not None:
+            self._claims = MappingProxyType(news)
+
+    def _keep(self, claims: dict[str, PreparedClaim]) -> None:
+        if self._file is not None:
+            self._file.write(claims)
+        self._claims = MappingProxyType(claims)
+
+
+def _shared(device: PreparedDevice, held: PreparedDevice) -> frozenset[str]:
+    """Return the GPUs that two claims must not have at once; MIG devices share theirs."""
+    if device.is_admin or held.is_admin:
+        return frozenset()
+    gpus = frozenset(device.gpus) & frozenset(held.gpus)
+    are_parts = device.is_part and held.is_part
+    return frozenset() if are_parts and set(device.uuids).isdisjoint(held.uuids) else gpus

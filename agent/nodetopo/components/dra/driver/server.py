@@ -1,0 +1,195 @@
+"""The socket of our DRA driver in ``plugins_registry``, where the kubelet finds it.
+
+One socket serves both what the kubelet asks to register a driver and the driver itself: without an
+endpoint of its own the kubelet goes on with the socket that it asked (1.36
+pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go).
+
+Each process has a socket of its own name, so that during an upgrade two can serve. Since 1.33 the
+kubelet calls the one that registered last and is connected (pkg/kubelet/cm/dra/plugin/
+dra_plugin_manager.go), and after its own restart either. So both prepare and give up claims; the
+one with the newest socket writes slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+
+import grpc
+import structlog
+
+from nodetopo.components.dra.driver.pb import dra_health_pb2_grpc as health_alpha
+from nodetopo.components.dra.driver.pb import dra_health_v1_pb2_grpc as health_v1
+from nodetopo.components.dra.driver.pb import dra_pb2_grpc as service
+from nodetopo.components.dra.driver.service import (
+    SERVICES,
+    DeviceHealth,
+    DraServicer,
+    HealthV1,
+    HealthV1Alpha1,
+)
+from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.pb import pluginregistration_pb2 as registration_pb
+from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from nodetopo.deviceplugin.peers import Peers
+from nodetopo.deviceplugin.server import POOL_THREADS, SOCKET_MODE, Guard
+from nodetopo.model.dra import DRIVER
+
+TYPE = "DRAPlugin"
+"""The kubelet's name for DRA drivers (k8s.io/kubelet pkg/apis/pluginregistration/v1)."""
+
+OUR_SOCKET = re.compile(rf"{re.escape(DRIVER)}(-[0-9a-f]+)?-reg\.sock")
+"""The socket of a process of ours; earlier releases use the name without a number."""
+
+FINISH_S = 0.3
+"""How long calls can go on at the end: the kubelet tries one that is cut off a minute later."""
+
+
+class DraRegistrar(registration.RegistrationServicer):
+    """Answers what a kubelet asks of a new socket.
+
+    Attributes:
+        is_registered: whether the last kubelet that asked has taken the driver.
+        problem: why it has not; ``None`` before it said anything, and after a success.
+    """
+
+    def __init__(self) -> None:
+        self.is_registered = False
+        self.registrations = 0
+        self.problem: str | None = None
+
+    def GetInfo(  # noqa: N802 - the service's own name
+        self, request: registration_pb.InfoRequest, context: grpc.ServicerContext
+    ) -> registration_pb.PluginInfo:
+        """Return the driver's name and services."""
+        del request, context
+        return registration_pb.PluginInfo(type=TYPE, name=DRIVER, supported_versions=SERVICES)
+
+    def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
+        self, request: registration_pb.RegistrationStatus, context: grpc.ServicerContext
+    ) -> registration_pb.RegistrationStatusResponse:
+        """Remember the result."""
+        del context
+        log = structlog.get_logger()
+        self.is_registered = request.plugin_registered
+        self.problem = None
+        if request.plugin_registered:
+            self.registrations += 1
+            log.info("DRA driver registered", driver=DRIVER)
+        else:
+            self.problem = request.error or "no reason given"
+            log.error("DRA driver refused by the kubelet", driver=DRIVER, problem=self.problem)
+        return registration_pb.RegistrationStatusResponse()
+
+
+class DraServer:
+    """Serves on a socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
+
+    def __init__(self, directory: Path, servicer: DraServicer, health: DeviceHealth) -> None:
+        """Serve nothing yet."""
+        self.registrar = DraRegistrar()
+        self._path = directory / f"{DRIVER}-{token_hex(3)}-reg.sock"
+        self._servicer = servicer
+        self._health = health
+        self._server: grpc.Server | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._identity: sockets.Identity | None = None
+        self._problem: str | None = None
+        self._serials = count()
+
+    @property
+    def path(self) -> Path:
+        """The socket, which no other process has."""
+        return self._path
+
+    @property
+    def problem(self) -> str | None:
+        """Why the kubelet does not use the driver; ``None`` if it does, or was not asked yet."""
+        return self._problem or self.registrar.problem
+
+    def keep_up(self) -> None:
+        """Serve, and serve anew where the socket file has vanished; a failure is tried again."""
+        if self._server is not None and self._is_reachable():
+            return
+        if not self._path.parent.is_dir():
+            self._note(
+                f"no directory {self._path.parent} — see whether it is the kubelet's, and mounted"
+            )
+            return
+        self.stop()
+        self._health.begin()
+        # Another name each time: gRPC removes the file of a server that ended by name, and late.
+        hidden = self._path.with_name(f"{sockets.HIDDEN}{next(self._serials)}-{self._path.name}")
+        try:
+            hidden.unlink(missing_ok=True)
+            self._serve(hidden)
+            hidden.replace(self._path)  # the kubelet sees a socket that answers
+        except (OSError, RuntimeError) as error:  # grpcio raises RuntimeError
+            self.stop()
+            self._note(f"cannot serve on {self._path}: {error}")
+            return
+        self._identity = sockets.identity(self._path)
+        self._problem = None
+        structlog.get_logger().info("DRA driver served", socket=str(self._path))
+
+    def newer(self) -> Path | None:
+        """Return the socket of a process of ours that began to serve later; ``None`` without one.
+
+        Sockets of processes that have ended are removed: the kubelet forgets them then.
+        """
+        own = self._identity
+        if own is None:
+            return None
+        for path, made in self._others():
+            if not sockets.is_listening(path):
+                with suppress(OSError):
+                    path.unlink()
+            elif (made[2], path.name) > (own[2], self._path.name):
+                return path
+        return None
+
+    def stop(self) -> None:
+        """End all calls and remove the socket file, if it is still ours; slices stay."""
+        server, self._server = self._server, None
+        if server is not None:
+            if self._is_reachable():
+                with suppress(OSError):
+                    self._path.unlink()
+            self._health.end()
+            server.stop(FINISH_S).wait(FINISH_S)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+        self.registrar.is_registered = False
+
+    def _others(self) -> Iterator[tuple[Path, sockets.Identity]]:
+        for path in sockets.all_in(self._path.parent):
+            made = sockets.identity(path)
+            if path != self._path and OUR_SOCKET.fullmatch(path.name) and made is not None:
+                yield path, made
+
+    def _serve(self, path: Path) -> None:
+        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="dra")
+        server = grpc.server(self._pool, interceptors=[Guard(Peers(path))])
+        registration.add_RegistrationServicer_to_server(self.registrar, server)
+        service.add_DRAPluginServicer_to_server(self._servicer, server)
+        health_v1.add_DRAResourceHealthServicer_to_server(HealthV1(self._health), server)
+        health_alpha.add_DRAResourceHealthServicer_to_server(HealthV1Alpha1(self._health), server)
+        self._server = server
+        server.add_insecure_port(f"unix://{path.absolute()}")
+        path.chmod(SOCKET_MODE)
+        server.start()
+
+    def _is_reachable(self) -> bool:
+        now = sockets.identity(self._path)
+        return now is not None and self._identity is not None and now[:2] == self._identity[:2]
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:
+            structlog.get_logger().warning("DRA driver not served", problem=problem)
+        self._problem = problem

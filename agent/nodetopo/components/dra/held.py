@@ -1,0 +1,140 @@
+"""GPUs that pods have without our DRA driver: by a device plugin, or by another driver's claim.
+
+A GPU that somebody else gave to a pod must not be free in our slices: the scheduler would give it
+to a second one. Only the kubelet's PodResources API knows, and each List has a price: up to 1.37
+one that runs during a device plugin's Allocate can make the kubelet give a device twice, where a
+pod has just ended (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices). So the
+kubelet's checkpoint of devices, which it replaces after each Allocate, says when to look.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from nodetopo.deviceplugin import sockets
+from nodetopo.errors import UnreadableError
+from nodetopo.model.dra import DRIVER, ClaimedDevice
+from nodetopo.model.node import unshared
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.outage import Outage
+from nodetopo.probes.kubelet.podresources import PodResources
+
+CHECKPOINT = "kubelet_internal_checkpoint"
+"""In the device plugins' directory (1.36 pkg/kubelet/cm/devicemanager, writeCheckpoint)."""
+
+LOOK_S = 30.0
+"""Longest time between two looks."""
+
+RELEASE_S = 5.0
+"""The same while pods have GPUs: the end of a pod leaves no trace in the checkpoint."""
+
+TIMEOUT_S = 2.0
+"""How long an answer can take: taints for unhealthy GPUs wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """What pods have.
+
+    Attributes:
+        devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
+        claimed: devices of other drivers' claims, sorted.
+    """
+
+    devices: frozenset[str] = frozenset()
+    claimed: tuple[ClaimedDevice, ...] = ()
+
+    def gpus(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
+        """Return the ids of the GPUs that device plugins gave out, each with the UUIDs of it."""
+        found: dict[str, set[str]] = {}
+        for gpu in snapshot.gpus:
+            parts = gpu.mig.instances if gpu.mig is not None else ()
+            for uuid in (gpu.uuid, *(it.uuid for it in parts)):
+                if uuid is not None and uuid in self.devices:
+                    found.setdefault(gpu.id, set()).add(uuid)
+        return {gpu: frozenset(uuids) for gpu, uuids in found.items()}
+
+
+class HeldDevices:
+    """Follows what pods have; one thread calls :meth:`keep_up`, any may call :meth:`look`.
+
+    Args:
+        kubelet: nobody else uses it.
+        directory: the kubelet's, of device plugins, with its checkpoint.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        kubelet: PodResources,
+        directory: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kubelet = kubelet
+        self._checkpoint = directory / CHECKPOINT
+        self._clock = clock
+        self._lock = threading.Lock()  # the kubelet is asked by one thread at a time
+        self._known: Holdings | None = None
+        self._stamp: sockets.Identity | None = None
+        self._is_answered = False
+        self._due = 0.0
+        self._problem: str | None = None
+        self._logged = Outage()
+
+    @property
+    def known(self) -> Holdings | None:
+        """What the kubelet answered last; ``None`` before its first answer."""
+        return self._known
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the kubelet answered the last question."""
+        return self._is_answered
+
+    @property
+    def problem(self) -> str | None:
+        """Why the kubelet's last answer is missing; ``None`` if it is not."""
+        return self._problem
+
+    def keep_up(self) -> None:
+        """Look if something may have changed, or the last look failed."""
+        stamp = sockets.identity(self._checkpoint)
+        is_blind = stamp is None and not self._checkpoint.parent.is_dir()
+        is_due = is_blind or self._clock() >= self._due
+        if is_due or not self._is_answered or stamp != self._stamp:
+            self.look()
+
+    def look(self) -> Holdings | None:
+        """Ask the kubelet, and return what is known then: an answer is kept until the next."""
+        with self._lock:
+            # Before the question: what changes meanwhile is seen by the next look.
+            self._stamp = sockets.identity(self._checkpoint)
+            try:
+                pods = self._kubelet.held()
+            except UnreadableError as error:
+                self._is_answered, self._problem = False, str(error)
+                if self._logged.failed(self._problem):
+                    structlog.get_logger().warning("GPUs in use not known", problem=self._problem)
+                return self._known
+            self._logged.ended()
+            self._is_answered, self._problem = True, None
+            found = Holdings(
+                devices=frozenset(unshared(it.id) for pod in pods for it in pod.devices),
+                claimed=tuple(it for pod in pods for it in pod.claimed if it.driver != DRIVER),
+            )
+            if found != self._known:
+                self._known = found
+            is_any = found.devices or found.claimed
+            self._due = self._clock() + (RELEASE_S if is_any else LOOK_S)
+            return self._known
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        with self._lock:
+            self._kubelet.close()

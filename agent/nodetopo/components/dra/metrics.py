@@ -1,0 +1,130 @@
+"""Metrics of our DRA driver, and of the GPUs that others publish."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nodetopo.kernel.http.family import Family, MetricKind, Samples, Section, by_name, single
+from nodetopo.model.snapshot import Snapshot
+
+MOST_DRA_DRIVERS = 2
+"""That publish GPUs of one node: ours or another's, both only by mistake."""
+
+MOST_DROPPED_FIELDS = 4
+"""Fields of slices behind feature gates: counters, what consumes them, taints and lists."""
+
+DRA_SEEN = "a DRA driver publishes GPUs of the node"
+DRA_ON = "our DRA driver is on"
+FIELDS_DROPPED = "the API server drops fields of our ResourceSlices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraState:
+    """What our DRA driver does.
+
+    Attributes:
+        is_registered: whether the kubelet has it.
+        claims: that are prepared.
+        claimed_gpus: GPUs behind them.
+        writes, errors: slices written, and attempts that failed.
+        shared_gpus: GPUs that another DRA driver has as well.
+        dropped: fields of slices that the API server does not keep.
+    """
+
+    is_registered: bool
+    claims: int
+    claimed_gpus: int
+    writes: int
+    errors: int
+    shared_gpus: int = 0
+    dropped: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraReading:
+    """What DRA drivers give out on the node.
+
+    Attributes:
+        dra_gpus: driver → GPUs that it publishes; empty where no driver publishes any.
+        dra: of our own driver; ``None`` where it is off.
+    """
+
+    dra_gpus: Mapping[str, int] = field(default_factory=dict)
+    dra: DraState | None = None
+
+
+def _dra(reading: DraReading, value: Callable[[DraState], float]) -> Samples:
+    """Return the one sample of a family of our driver; none where it is off."""
+    return {} if reading.dra is None else single(value(reading.dra))
+
+
+FAMILIES: tuple[Family[DraReading], ...] = (
+    Family(
+        name="dra_gpus",
+        section=Section.CLAIMS,
+        text="GPUs of the node that a DRA driver publishes",
+        labels=("driver",),
+        most=MOST_DRA_DRIVERS,
+        when=DRA_SEEN,
+        samples=lambda reading: by_name(reading.dra_gpus),
+    ),
+    Family(
+        name="dra_registered",
+        section=Section.CLAIMS,
+        text="Whether the kubelet has our DRA driver",
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: int(dra.is_registered)),
+    ),
+    Family(
+        name="dra_claims_prepared",
+        section=Section.CLAIMS,
+        text="ResourceClaims that our DRA driver has prepared",
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: dra.claims),
+    ),
+    Family(
+        name="dra_gpus_claimed",
+        section=Section.CLAIMS,
+        text="GPUs that those claims have, whole or in part",
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: dra.claimed_gpus),
+    ),
+    Family(
+        name="dra_slice_writes",
+        section=Section.CLAIMS,
+        text="ResourceSlices of our DRA driver that were written or deleted",
+        kind=MetricKind.COUNTER,
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: dra.writes),
+    ),
+    Family(
+        name="dra_slice_errors",
+        section=Section.CLAIMS,
+        text="Attempts to write ResourceSlices that failed",
+        kind=MetricKind.COUNTER,
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: dra.errors),
+    ),
+    Family(
+        name="dra_gpus_published_twice",
+        section=Section.CLAIMS,
+        text="GPUs that another DRA driver has as well; our devices of them take no new claims",
+        when=DRA_ON,
+        samples=lambda reading: _dra(reading, lambda dra: dra.shared_gpus),
+    ),
+    Family(
+        name="dra_fields_dropped",
+        section=Section.CLAIMS,
+        text="Fields of our ResourceSlices that the API server does not keep; 1 each",
+        labels=("field",),
+        most=MOST_DROPPED_FIELDS,
+        when=FIELDS_DROPPED,
+        samples=lambda reading: by_name(
+            {} if reading.dra is None else dict.fromkeys(sorted(reading.dra.dropped), 1)
+        ),
+    ),
+)
+
+
+def idle(_snapshot: Snapshot | None) -> DraReading:
+    """Return the reading without an API server."""
+    return DraReading()

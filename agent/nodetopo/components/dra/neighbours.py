@@ -1,0 +1,215 @@
+"""Watches for DRA drivers that give out GPUs of this node, for the device plugin to step back."""
+
+import operator
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from nodetopo.deviceplugin import sockets
+from nodetopo.errors import ApiUnavailable, UnreadableError
+from nodetopo.kubeapi.apply import Connect
+from nodetopo.kubeapi.lists import list_objects
+from nodetopo.kubeapi.slices import Slices, SliceWatch
+from nodetopo.model.dra import API, DRIVER, ClaimedDevice, DeviceKey, PublishedDevice
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.outage import Outage
+from nodetopo.probes.dra import devices_of
+from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.topology.neighbours import (
+    GPU_DRIVERS,
+    NOBODY,
+    ServedByDra,
+    served_by_dra,
+    with_claims,
+)
+
+CLASSES = f"{API}/deviceclasses"
+
+CLASSES_S = 600.0
+"""How often DeviceClasses are read, while another driver has GPUs of the node: they change when
+somebody installs a driver."""
+
+CLAIMS_S = 5.0
+"""How often the kubelet is asked what pods have by claim, while that decides what is offered."""
+
+CLAIMS_TIMEOUT_S = 1.0
+"""How long its answer may take: the loop that asks has more to do."""
+
+Claims = Callable[[], tuple[ClaimedDevice, ...] | None]
+"""Returns what the node's pods have by claim; ``None`` where the kubelet does not answer."""
+
+
+def claims_of(socket: Path) -> Claims:
+    """Return what asks the kubelet by its PodResources API at *socket*.
+
+    Where not even its directory is there, because it is not mounted, there are no claims to know
+    of.
+    """
+    kubelet = PodResources(socket, timeout_s=CLAIMS_TIMEOUT_S)
+
+    def claims() -> tuple[ClaimedDevice, ...] | None:
+        if not socket.parent.is_dir():
+            return ()
+        try:
+            return tuple(device for pod in kubelet.held() for device in pod.claimed)
+        except UnreadableError:
+            return None
+
+    return claims
+
+
+class DevicesSeen:
+    """The devices that drivers publish, and those that pods may have though they are gone.
+
+    Attributes:
+        slices: that were taken last.
+        present, gone: by what claims name them by; replaced, not changed.
+    """
+
+    def __init__(self) -> None:
+        """Have seen none."""
+        self.slices: Slices | None = None
+        self.present: Mapping[DeviceKey, PublishedDevice] = {}
+        self.gone: Mapping[DeviceKey, PublishedDevice] = {}
+
+    def take(self, slices: Slices, drivers: Callable[[str], bool] = lambda _: True) -> bool:
+        """Note which devices of *drivers* are published; return whether others are gone now.
+
+        Each slice counts alone: a pool that is being renewed has slices of two generations, and
+        the devices of the older one are not free.
+        """
+        counted = [it for it in slices.values() if drivers(str(it.get("spec", {}).get("driver")))]
+        present = {it.key: it for each in counted for it in devices_of([each])}
+        before = {**self.gone, **self.present}
+        gone = {key: it for key, it in before.items() if key not in present}
+        is_news = bool(gone.keys() - self.gone.keys())
+        self.slices, self.present, self.gone = slices, present, gone
+        return is_news
+
+    def keep(self, claimed: Iterable[ClaimedDevice]) -> None:
+        """Forget those that are gone and not *claimed*, by all that pods have."""
+        keys = {device.key for device in claimed}
+        self.gone = {key: it for key, it in self.gone.items() if key in keys}
+
+
+class DraNeighbours:
+    """What DRA drivers give out here; the reconcile loop asks at each of its steps.
+
+    Args:
+        watch: of the node's slices; somebody else runs it.
+        registry: the kubelet's ``plugins_registry``, where drivers have sockets; it may be missing.
+        claims: asks the kubelet.
+    """
+
+    def __init__(
+        self,
+        watch: SliceWatch,
+        connect: Connect,
+        registry: Path,
+        claims: Claims,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watch = watch
+        self._connect = connect
+        self._registry = registry
+        self._claims = claims
+        self._clock = clock
+        self._classes: tuple[Mapping[str, Any], ...] = ()
+        self._classes_due = 0.0
+        self._problem = Outage()
+        self._seen: tuple[object, ...] = (None,) * 5
+        self._served = NOBODY
+        # Replaced as one: several threads ask for the devices.
+        self._read: tuple[Slices | None, tuple[PublishedDevice, ...]] = None, ()
+        self._devices = DevicesSeen()
+        self._claimed: tuple[ClaimedDevice, ...] = ()
+        self._is_answered = False  # by the kubelet, when it was asked last
+        self._claimed_due = 0.0
+
+    @property
+    def devices(self) -> tuple[PublishedDevice, ...] | None:
+        """The devices that all drivers publish for the node; ``None`` before they are known."""
+        slices = self._watch.slices
+        if slices is None:
+            return None
+        read, devices = self._read
+        if slices is not read:
+            devices = devices_of(slices.values())
+            self._read = slices, devices
+        return devices
+
+    def look(self, snapshot: Snapshot) -> ServedByDra:
+        """Return what drivers give out on the node of *snapshot*, which has lost GPUs, too.
+
+        The same object as before where nothing has changed.
+        """
+        slices = self._watch.slices
+        if slices is None:
+            self._ask_kubelet()
+            found = ServedByDra(suspect=next(filter(self._runs, GPU_DRIVERS), None))
+            return self._keep(with_claims(found, self._claimed, (), snapshot))
+        if slices is not self._devices.slices:
+            self._devices.take(slices)
+            if self._devices.gone:
+                self._claimed_due = 0.0
+        if self._devices.gone or not self._is_answered or self._served.held or self._served.suspect:
+            self._ask_kubelet()
+        if any(each.get("spec", {}).get("driver") != DRIVER for each in slices.values()):
+            self._read_classes()
+        else:
+            self._classes, self._classes_due = (), 0.0
+        seen = (slices, self._classes, snapshot, self._claimed, self._is_answered)
+        if not all(map(operator.is_, seen, self._seen)):
+            self._seen = seen
+            present, gone = self._devices.present.values(), self._devices.gone.values()
+            devices = present if self._is_answered else (*present, *gone)
+            found = served_by_dra(devices, self._classes, snapshot)
+            return self._keep(with_claims(found, self._claimed, (*present, *gone), snapshot))
+        return self._served
+
+    def _ask_kubelet(self) -> None:
+        """Ask what pods have by claim if that is due; what they had stays where it fails."""
+        now = self._clock()
+        if now < self._claimed_due:
+            return
+        self._claimed_due = now + CLAIMS_S
+        claimed = self._claims()
+        self._is_answered = claimed is not None
+        if claimed is not None:
+            if claimed != self._claimed:
+                self._claimed = claimed
+            self._devices.keep(claimed)
+
+    def _keep(self, found: ServedByDra) -> ServedByDra:
+        if found != self._served:
+            self._served = found
+        return self._served
+
+    def _runs(self, driver: str) -> bool:
+        """Return whether a plugin of *driver* answers on this node.
+
+        The name of its socket has the pod's uid where the driver is upgraded by surge
+        (k8s.io/dynamic-resource-allocation v0.36 kubeletplugin, RollingUpdate).
+        """
+        return any(
+            sockets.is_listening(path)
+            for path in sockets.all_in(self._registry)
+            if path.name.startswith(f"{driver}-") and path.name.endswith("-reg.sock")
+        )
+
+    def _read_classes(self) -> None:
+        """Read the DeviceClasses if that is due; those known before stay where it fails."""
+        now = self._clock()
+        if now < self._classes_due:
+            return
+        self._classes_due = now + CLASSES_S
+        try:
+            self._classes = tuple(list_objects(self._connect, CLASSES))
+        except ApiUnavailable as error:
+            if self._problem.failed(str(error)):
+                structlog.get_logger().warning("DeviceClasses not known", problem=str(error))
+        else:
+            self._problem.ended()

@@ -1,0 +1,167 @@
+"""Sets of GPUs as devices, single GPUs, and the order in which the scheduler meets them.
+
+The scheduler's allocator takes the first device that fits, in the order of the slices; that order
+is all that a driver can say (k8s.io/dynamic-resource-allocation v0.36 ``structured``;
+``resourceslice``: "preferred devices should be listed first"). A claim for four single GPUs gets
+the first four that are free, wherever they are. So useful sets of GPUs
+(:mod:`nodetopo.components.dra.choice`) are published as one device each, and those of a size are
+listed as :meth:`Allocator.allocate` prefers them. Shared counters keep two devices with a GPU in
+common from being allocated at once.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from nodetopo.allocation.allocator import Allocator
+from nodetopo.components.dra.choice import chain_sizes, chosen_sets
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+
+LONGEST_NAME = 63
+"""Characters of a device's name, which is a DNS label (k8s.io/api ``resource/v1`` Device.Name)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSet:
+    """GPUs that are allocated together, as one device.
+
+    Attributes:
+        name: of the device, the same as long as its GPUs sit where they do.
+        gpus: the ids of its GPUs, in device order.
+        is_single: it is one GPU of those that are claimed by their number, rather than a set of
+            one. Both consume the same counter; they differ in their order.
+    """
+
+    name: str
+    gpus: tuple[str, ...]
+    is_single: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many GPUs it has."""
+        return len(self.gpus)
+
+
+def publishable(gpu: Gpu) -> bool:
+    """Return whether *gpu* can be a device, alone and in sets: it has UUID, address and no MIG."""
+    return gpu.uuid is not None and gpu.pci is not None and not (gpu.mig and gpu.mig.is_enabled)
+
+
+def singles_of(snapshot: Snapshot, gpus: Collection[str]) -> tuple[GpuSet, ...]:
+    """Return the single GPUs of *gpus*, ids of GPUs that are :func:`publishable`."""
+    return tuple(
+        GpuSet(name=_name("gpu", [address]), gpus=(name,), is_single=True)
+        for name, address in _addresses(snapshot, gpus).items()
+    )
+
+
+def gpu_sets(
+    snapshot: Snapshot,
+    allocator: Allocator,
+    gpus: Collection[str],
+    *,
+    wanted: Collection[int] = (),
+    room: int,
+) -> tuple[GpuSet, ...]:
+    """Return the sets of *gpus* to publish, by size and in device order.
+
+    Sets are the same whichever GPUs are free: a set that is allocated must stay published, because
+    the counters that it consumes are read from the slices.
+
+    Args:
+        snapshot: with lost GPUs, too.
+        allocator: of *snapshot*.
+        gpus: ids of GPUs that are :func:`publishable`.
+        wanted: sizes; empty for the usual ones.
+        room: how many sets fit.
+    """
+    addresses = _addresses(snapshot, gpus)
+    members = {gpu.id: gpu.numa_node for gpu in snapshot.gpus if gpu.id in addresses}
+    chosen = chosen_sets(allocator, members, wanted, room)
+    return tuple(
+        GpuSet(name=_name("gpus", [addresses[it] for it in ids]), gpus=ids) for ids in chosen
+    )
+
+
+def ranked(
+    sets: Iterable[GpuSet],
+    allocator: Allocator,
+    free: Collection[str],
+    degraded: Collection[str] = (),
+    wanted: Collection[int] = (),
+) -> tuple[GpuSet, ...]:
+    """Return *sets* in the order in which the scheduler should try them.
+
+    Single GPUs come first, then sets by size. Of each, those whose GPUs are all in *free* come
+    first, best first; the order of the others is that of *sets*. Single GPUs stand so that whoever
+    asks for several of them (``nvidia.com/gpu: 4``) gets as good a set as one order can give: see
+    :func:`_chain`. So the first need not be the best single GPU, which is the first set of one.
+    *wanted* are sizes that the order of single GPUs serves beside the usual ones.
+    """
+    kinds: dict[tuple[bool, int], list[GpuSet]] = {}
+    for each in sets:
+        kinds.setdefault((not each.is_single, each.size), []).append(each)
+    left = {name for name in free if allocator.knows(name)}
+    found: list[GpuSet] = []
+    for is_set, size in sorted(kinds):
+        of_gpus = {each.gpus: each for each in kinds[is_set, size]}
+        able = [gpus for gpus in of_gpus if left.issuperset(gpus)]
+        first: tuple[tuple[str, ...], ...]
+        if is_set:
+            first = allocator.sorted_sets(able, left, degraded)
+        else:
+            names = [gpus[0] for gpus in able]
+            first = tuple((name,) for name in _chain(allocator, names, degraded, wanted))
+        placed = set(first)
+        rest = [gpus for gpus in of_gpus if gpus not in placed]
+        found += [of_gpus[gpus] for gpus in (*first, *rest)]
+    return tuple(found)
+
+
+def _chain(
+    allocator: Allocator,
+    free: Collection[str],
+    degraded: Collection[str],
+    wanted: Collection[int],
+) -> tuple[str, ...]:
+    """Return the ids *free* so that the first 1, 2, 4, 8 … are good sets, the larger the surer.
+
+    One order serves all sizes, so these sets lie within each other: the best of four within the
+    best of eight, the best pair within that. The first of these is what :meth:`Allocator.allocate`
+    chooses; a job of two can be given GPUs that another pair would leave whole. A set device has
+    no such limit.
+    """
+    inner: tuple[str, ...] = tuple(free)
+    rings: list[tuple[str, ...]] = []
+    for size in reversed(chain_sizes(len(inner), wanted)):
+        if size < len(inner):
+            chosen = allocator.allocate(available=inner, size=size, degraded=degraded).chosen
+            rings.append(tuple(name for name in inner if name not in chosen))
+            inner = chosen
+    in_order = [inner, *reversed(rings)]
+    return tuple(name for ring in in_order for name in sorted(ring, key=allocator.rank))
+
+
+def _addresses(snapshot: Snapshot, gpus: Collection[str]) -> Mapping[str, PciAddress]:
+    """Return the address of each of *gpus* by id, in device order."""
+    wanted = set(gpus)
+    return {gpu.id: gpu.pci for gpu in snapshot.gpus if gpu.id in wanted and gpu.pci is not None}
+
+
+def _name(stem: str, addresses: Sequence[PciAddress]) -> str:
+    """Return a name for the GPUs at *addresses*: their buses, and domains other than 0.
+
+    Where that is longer than a name may be, or two GPUs share a bus, it is a digest.
+    """
+    parts = [
+        f"{address.bus:02x}" if not address.domain else f"{address.domain:04x}-{address.bus:02x}"
+        for address in addresses
+    ]
+    name = "-".join((stem, *parts))
+    is_plain = all(not address.device and not address.function for address in addresses)
+    if is_plain and len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(" ".join(map(str, addresses)).encode("ascii")).hexdigest()[:16]
+    return f"{stem}-{len(addresses)}x-{digest}"

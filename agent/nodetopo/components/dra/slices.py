@@ -1,0 +1,225 @@
+"""The ResourceSlices of the node: what they say now, what they should say, and what to write.
+
+The scheduler's allocator reads a pool only when all of its slices have the newest generation, takes
+slices by name and devices as they stand there (k8s.io/dynamic-resource-allocation v0.36
+``structured``, ``pools_incubating.go``). So:
+
+- devices of one slice change, come and go by one write, without a new generation;
+- a device that moves to another slice, or a slice that comes or goes, takes a new generation of
+  all slices: between the writes the pool is incomplete, and claims wait;
+- a slice has shared counters or devices, never both; 64 devices if they have counters, taints or
+  lists, and 8 counter sets (k8s.io/api v0.36 ``resource/v1`` types.go).
+
+Each slice costs the scheduler time for every pod, so a node has one of devices where they fit into
+it. The allocator evaluates selectors device by device until one fits, and a claim fits devices of
+one group only; therefore the best device of each group stands in front. Every write goes to all
+watchers, so an order stays as long as it leads each claim to the device that it should get.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+from nodetopo.model.dra import DRIVER
+
+Json: TypeAlias = Mapping[str, Any]
+
+MOST_DEVICES = 64
+"""``ResourceSliceMaxDevicesWithAdvancedFeatures``."""
+
+MOST_COUNTER_SETS = 8
+"""``ResourceSliceMaxCounterSets``."""
+
+_LONGEST_STEM = 200
+"""Characters of a node's name in those of its slices; a longer one is shortened. An object's name
+has 253 at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Devices that the same claims fit.
+
+    Attributes:
+        name: what they are.
+        devices: in the order in which the allocator should try them.
+        tried: how many of them could be allocated now; the order of the others does not matter.
+        heads: how many devices a claim takes from the front; empty where any order will do.
+    """
+
+    name: str
+    devices: tuple[Json, ...]
+    tried: int
+    heads: tuple[int, ...] = ()
+
+    @property
+    def able(self) -> tuple[str, ...]:
+        """The names of those that could be allocated now."""
+        return tuple(device["name"] for device in self.devices[: self.tried])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to write and to delete: objects for server-side apply, and names."""
+
+    applied: tuple[Json, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self.applied or self.deleted)
+
+
+def changes(
+    node: str,
+    owner: Json | None,
+    counter_sets: Sequence[Json],
+    groups: Iterable[Group],
+    observed: Mapping[str, Json],
+) -> Changes:
+    """Return how the slices of *node* become those of *counter_sets* and *groups*.
+
+    Args:
+        owner: the reference to the Node, with which the slices go; ``None`` where it is unknown.
+        groups: those whose claims are the most frequent first.
+        observed: the slices of our driver on this node, by name, as the API server has them.
+    """
+    contents: dict[str, Json] = {}
+    for at in range(0, len(counter_sets), MOST_COUNTER_SETS):
+        name = slice_name(node, f"0-counters-{at // MOST_COUNTER_SETS}")
+        contents[name] = {"sharedCounters": list(counter_sets[at : at + MOST_COUNTER_SETS])}
+    for number, chunk in enumerate(_arranged(tuple(groups), _chunks(node, observed))):
+        contents[_device_slice(node, number)] = {"devices": list(chunk)}
+
+    generation = max((_generation(each) for each in observed.values()), default=0)
+    is_same_pool = contents.keys() == observed.keys() and all(
+        _generation(each) == generation for each in observed.values()
+    )
+    if is_same_pool:
+        differing = [
+            name
+            for name in contents
+            if _members(contents[name]) != _members(observed[name].get("spec", {}))
+        ]
+        is_same_pool = len(differing) <= 1
+    generation = max(1, generation if is_same_pool else generation + 1)
+    pool = {"name": node, "generation": generation, "resourceSliceCount": len(contents)}
+    applied = []
+    for name, content in contents.items():
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, **content}
+        body = _document(name, spec, owner)
+        before_now = observed.get(name)
+        if before_now is None or before_now.get("spec") != spec:
+            applied.append(body)
+    # A pool with a slice of an older generation is complete without it.
+    deleted = tuple(name for name in observed if name not in contents)
+    return Changes(applied=tuple(applied), deleted=deleted)
+
+
+def slice_name(node: str, part: str) -> str:
+    """Return the name of a slice: unique in the cluster, and sorted by *part* on one node."""
+    stem = node
+    if len(stem) > _LONGEST_STEM:
+        stem = f"{node[:_LONGEST_STEM].rstrip('.-')}-{sha256(node.encode()).hexdigest()[:8]}"
+    return f"{stem}-{DRIVER}-{part}"
+
+
+def _device_slice(node: str, number: int) -> str:
+    return slice_name(node, f"1-devices-{number}")
+
+
+def _chunks(node: str, observed: Mapping[str, Json]) -> list[list[str]]:
+    """Return the names of the devices in each observed slice of devices."""
+    found: list[list[str]] = []
+    while (each := observed.get(_device_slice(node, len(found)))) is not None:
+        devices = each.get("spec", {}).get("devices") or []
+        found.append([device["name"] for device in devices])
+    return found
+
+
+def _arranged(groups: Sequence[Group], before: Sequence[Sequence[str]]) -> list[list[Json]]:
+    """Return the devices of *groups* slice by slice, each slice in order.
+
+    They stay as they are in *before*, or at least in the slices that they are in, as long as that
+    leads the next claims to the right devices; by then there is another order.
+    """
+    bodies = {device["name"]: device for group in groups for device in group.devices}
+    order = _laid_out(groups, [name for chunk in before for name in chunk])
+    stayed = _stayed(order, before)
+    rank = {name: at for at, name in enumerate(order)}
+    options = [[sorted(chunk, key=rank.__getitem__) for chunk in stayed]]
+    if stayed == [[*chunk] for chunk in before]:
+        options.insert(0, stayed)
+    chunks = [order[at : at + MOST_DEVICES] for at in range(0, len(order), MOST_DEVICES)]
+    for each in options:
+        if all(each) and _leads(groups, [name for chunk in each for name in chunk]):
+            chunks = each
+            break
+    return [[bodies[name] for name in chunk] for chunk in chunks]
+
+
+def _stayed(order: Iterable[str], before: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the devices of *order* in the slices of *before*, new ones behind where there is room.
+
+    A device that comes or goes so changes one slice.
+    """
+    wanted = dict.fromkeys(order)
+    chunks = [[name for name in chunk if name in wanted] for chunk in before]
+    seen = {name for chunk in chunks for name in chunk}
+    for name in wanted:
+        if name not in seen:
+            free = next((chunk for chunk in chunks if len(chunk) < MOST_DEVICES), None)
+            if free is None:
+                chunks.append(free := [])
+            free.append(name)
+    return chunks
+
+
+def _leads(groups: Iterable[Group], order: Sequence[str]) -> bool:
+    """Return whether claims get from *order* what they would get from *groups*."""
+    for group in groups:
+        able = group.able
+        sought = frozenset(able if group.heads else ())
+        met = [name for name in order if name in sought]
+        for count in group.heads:
+            if set(met[:count]) != set(able[:count]):
+                return False
+    return True
+
+
+def _laid_out(groups: Sequence[Group], seen: Iterable[str]) -> list[str]:
+    """Return the names of all devices in order.
+
+    The best of each group, then the others, beginning with the group whose claims take several,
+    then those that cannot be allocated, as they were *seen*.
+    """
+    several_first = sorted(groups, key=lambda group: -len(group.heads))
+    able = [name for group in several_first for name in group.able]
+    fronts = [group.able[0] for group in groups if group.heads and group.tried]
+    every = [device["name"] for group in groups for device in group.devices]
+    unable = set(every).difference(able)
+    rest = [name for name in (*seen, *every) if name in unable]
+    return [*dict.fromkeys((*fronts, *able, *rest))]
+
+
+def _document(name: str, spec: Json, owner: Json | None) -> Json:
+    metadata: dict[str, Any] = {"name": name}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _generation(each: Json) -> int:
+    return int(each.get("spec", {}).get("pool", {}).get("generation") or 0)
+
+
+def _members(spec: Json) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the devices and counter sets of a slice."""
+    devices = (device["name"] for device in spec.get("devices") or ())
+    counters = (each["name"] for each in spec.get("sharedCounters") or ())
+    return frozenset(devices), frozenset(counters)

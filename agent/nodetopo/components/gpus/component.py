@@ -1,0 +1,242 @@
+"""Reads the node, offers its GPUs to the kubelet, and watches them."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from nodetopo.components.gpus.driver_pause import DriverPause
+from nodetopo.components.gpus.expected import ExpectedGpuCount
+from nodetopo.components.gpus.health.monitor import configured_gpus, configured_health
+from nodetopo.components.gpus.metrics import GpuReading
+from nodetopo.components.gpus.offer_notices import OfferNotices, conflicts
+from nodetopo.components.gpus.plan import load_table
+from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.components.gpus.readiness import not_ready
+from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
+from nodetopo.components.gpus.scan_loop import ScanLoop
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.components.gpus.state_files import read_boot_id
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.footprint import give_back
+from nodetopo.kernel.component import Component, Kernel, Metadata, labels_of
+from nodetopo.kernel.loops import Loop
+from nodetopo.kernel.settings.kept import health_file
+from nodetopo.kernel.shown import ResourceState, Shown
+from nodetopo.model.notice import Notice
+
+
+class Gpus(Component):
+    """Runs the loops that scan, reconcile and compare registrations.
+
+    Attributes:
+        plugins: what is offered, HCAs included.
+        health: ``None`` where GPUs are not watched.
+        expected: how many GPUs there should be; ``None`` for a simulated machine.
+        pause: whether somebody asks for a free driver; ``None`` without an API server.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Offer nothing yet.
+
+        Raises:
+            AgentError: the settings do not fit this machine.
+        """
+        super().__init__(kernel)
+        settings, target = kernel.settings, kernel.target
+        boot_id = read_boot_id(settings.procfs_root)
+        self.health = configured_health(settings, boot_id, kernel.wake.set)
+        if self.health is not None:
+            kernel.nvml_events.subscribe(self.health.take_events)
+        self.plugins = PluginSet(
+            settings,
+            target.socket_dir,
+            load_table(settings),
+            is_simulated=not target.is_real or target.served_by is not None,
+            known=configured_gpus(settings, boot_id),
+            companion=lambda: kernel.companion,
+        )
+        state = None if settings.once else health_file(settings)
+        self.expected = ExpectedGpuCount(settings, state) if target.is_real else None
+        self.pause = DriverPause() if kernel.has_api else None
+        self._offer_notices = OfferNotices()
+        self.scans = ScanLoop(
+            target,
+            kernel.store,
+            health=self.health,
+            interval_s=lambda: kernel.settings.scan_interval_s,
+            on_scan=self._take_scan,
+            expected=self.expected,
+            claim=lambda: None if self.pause is None else self.pause.claim,
+            beat=lambda: kernel.heartbeats.beat("scan"),
+        )
+        self.reconcile = ReconcileLoop(
+            kernel,
+            self.plugins,
+            health=self.health,
+            reload=kernel.reload,
+            notices=kernel.notices,
+            is_paused=lambda: self.pause is not None and self.pause.claim is not None,
+            scan=self.scans.scan_soon,
+        )
+        kernel.gpus, kernel.health, kernel.scans = self.plugins, self.health, self.scans
+        if self.pause is not None:
+            self.pause.on_change = self._take_pause
+            kernel.wants_watch = True
+            kernel.follow_node(self._note)
+
+    def loops(self) -> Iterable[tuple[str, Loop]]:
+        """Yield the loops that scan and reconcile, and those that wait for the registration."""
+        kernel = self.kernel
+        yield "scan", self.scans.run
+        yield "reconcile", self.reconcile.run
+        if kernel.target.is_real and not kernel.settings.once:
+            if kernel.target.fake_kubelet is None:
+                yield "registrations", self._run_registrations
+            if kernel.settings.expect_run_times:
+                yield "expected run times", self._run_run_times
+
+    def reconfigured(self, settings: GpuSettings) -> Callable[[], None]:
+        """Check *settings*; return what offers the GPUs by them.
+
+        Raises:
+            AgentError: they cannot be used.
+        """
+        return self.plugins.reconfigured(settings, load_table(settings))
+
+    def notices(self) -> Iterator[Notice]:
+        """Yield what is new of the GPUs' health, of the driver, and of what is offered."""
+        if self.health is not None:
+            yield from self.health.notices()
+        if self.pause is not None:
+            yield from self.pause.notices()
+        plugins, current = self.plugins, self.kernel.store.current
+        yield from self._offer_notices.of_hand_over(plugins.hand_over)
+        yield from self._offer_notices.of_plugins(plugins.states)
+        yield from self._offer_notices.of_missing(None if current is None else current.snapshot)
+        yield from self._offer_notices.of_dra(plugins.served_by_dra)
+        yield from self._offer_notices.of_cdi(plugins.cdi_problem)
+
+    def not_ready(self) -> Iterable[str]:
+        """Return what keeps GPUs from pods: driver, kubelet, other plugins, or files."""
+        plugins, pause, states = self.plugins, self.pause, self.plugins.states
+        hand_over = plugins.hand_over
+        return not_ready(
+            snapshot=plugins.taken,  # a snapshot that is not offered yet makes nobody ready
+            nvml=self.kernel.target.machine.nvml(),
+            is_registered={name: state.is_registered for name, state in states.items()},
+            conflicts=conflicts(states),
+            refusals=[refusal.reason for refusal in plugins.refusals if refusal.resource],
+            cdi_problem=plugins.cdi_problem,
+            hand_over_problem=None if hand_over is None else hand_over.problem,
+            pause=None if pause is None else pause.text,
+        )
+
+    def observed(self) -> GpuReading:
+        """Return what is offered and registered, and the health of the GPUs."""
+        plugins, health, current = self.plugins, self.health, self.kernel.store.current
+        states = plugins.states
+        is_registered = {name: state.is_registered for name, state in states.items()}
+        return GpuReading(
+            snapshot=None if current is None else current.snapshot,
+            registrations={name: state.registrations for name, state in states.items()},
+            is_registered=is_registered or self._unoffered(),
+            conflicts=conflicts(states),
+            devices=self._counted_devices(),
+            allocations={name: state.allocations for name, state in states.items()},
+            unchosen={name: state.unchosen for name, state in states.items()},
+            strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
+            health={} if health is None else health.view,
+            xid_counts={} if health is None else health.counts,
+            nvml_failures=self.kernel.target.machine.nvml().failures,
+            is_driver_paused=self.pause is not None and self.pause.claim is not None,
+        )
+
+    def shown(self) -> Shown:
+        """Return what is offered and how, the latest allocations, and the health of the GPUs."""
+        plugins, health, settings = self.plugins, self.health, self.kernel.settings
+        resources = []
+        for served in plugins.served:
+            policy, model, _ = served.plan.placement(served.resource)
+            resource, state = served.resource, served.plugin.state
+            placement = f"policy {policy}, bandwidth model {model}"
+            resources.append(ResourceState.of(resource.name, resource.devices, state, placement))
+        return Shown(
+            settings=(
+                ("mig-strategy", settings.mig_strategy),
+                ("device-list-strategy", ",".join(plugins.strategies)),
+                ("registration", settings.registration),
+            ),
+            health=None if health is None else health.view,
+            xid_counts={} if health is None else health.counts,
+            resources=tuple(resources),
+            refusals=tuple(refusal.reason for refusal in plugins.refusals),
+            allocations=tuple(
+                allocation
+                for served in plugins.served
+                for allocation in served.plugin.recent_allocations
+            ),
+        )
+
+    def close(self) -> None:
+        """Leave the kubelet."""
+        self.plugins.stop()
+
+    def _counted_devices(self) -> dict[str, dict[str, int]]:
+        """Return how many devices of each resource are healthy and unhealthy, HCAs included."""
+        offered = [served.resource for served in self.plugins.served]
+        listed: dict[str, Sequence[PluginDevice]] = {
+            resource.name: resource.devices for resource in offered
+        }
+        listed |= dict(self.kernel.companion.devices())
+        counts = {}
+        for name, devices in listed.items():
+            healthy = sum(device.is_healthy for device in devices)
+            counts[name] = {"healthy": healthy, "unhealthy": len(devices) - healthy}
+        return counts
+
+    def _unoffered(self) -> dict[str, bool]:
+        """Return what the kubelet lacks while nothing is offered that ought to be."""
+        settings = self.kernel.settings
+        is_dras = settings.dra or bool(self.plugins.served_by_dra)
+        is_none = settings.offer_gpus == "never" or is_dras
+        return {} if is_none else {settings.resource_name: False}
+
+    def _take_scan(self) -> None:
+        self.kernel.wake.set()
+        give_back()
+
+    def _take_pause(self) -> None:
+        """Close or read NVML now, and report it."""
+        self.scans.scan_soon()
+        self.kernel.wake.set()
+
+    def _note(self, node: Metadata | None) -> None:
+        """Take the labels of the Node; called by the thread of the watch."""
+        labels = labels_of(node)
+        if self.expected is not None and labels is not None:
+            self.expected.note(labels)
+        if self.pause is not None:
+            self.pause.note(node)
+
+    def _run_registrations(self, stopping: threading.Event) -> None:
+        """Compare registrations with the kubelet's own list, once there are any."""
+        if self.kernel.wait_registered(stopping):
+            return
+        from nodetopo.components.gpus.registration_loop import (  # noqa: PLC0415 - after it
+            RegistrationLoop,
+        )
+        from nodetopo.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - same
+
+        kubelet = PodResources(self.kernel.settings.pod_resources_socket)
+        RegistrationLoop(lambda: self.plugins.running, kubelet).run(stopping)
+
+    def _run_run_times(self, stopping: threading.Event) -> None:
+        """Learn from pods how long they run, once the devices are registered."""
+        if self.kernel.wait_registered(stopping):
+            return
+        from nodetopo.components.gpus.run_times import (  # noqa: PLC0415 - memory of few nodes
+            RunTimesLoop,
+        )
+
+        loop = RunTimesLoop(self.kernel.settings, self.plugins.expect)
+        self.kernel.start("run times of pods", loop.watch.run)
+        loop.run(stopping)

@@ -1,0 +1,73 @@
+"""How many GPUs the machine should have, by a setting, its past, or its instance type."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.components.gpus.state_files import COUNT_FILE, GpuCountFile
+from nodetopo.model.operator_labels import INSTANCE_TYPE
+from nodetopo.model.presence import ExpectedGpus
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.presence import gpus_of_type, present_gpus
+
+
+class ExpectedGpuCount:
+    """Adds to snapshots what the machine should have; any thread can note labels.
+
+    Args:
+        state: the health file, beside which the number is kept where *settings* name no file;
+            ``None`` keeps it in memory.
+    """
+
+    def __init__(self, settings: GpuSettings, state: Path | None) -> None:
+        self._setting = settings.expect_gpus
+        path = _count_file(settings, state)
+        self._file = None if path is None else GpuCountFile(path)
+        self._most: int | None = None
+        self._type: str | None = None
+
+    def note(self, labels: Mapping[str, str]) -> None:
+        """Take the Node's labels, of which one is the instance type."""
+        self._type = labels.get(INSTANCE_TYPE)
+
+    def put_into(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what is expected of the machine."""
+        return replace(snapshot, expected_gpus=self._expected(snapshot))
+
+    def _expected(self, snapshot: Snapshot) -> ExpectedGpus | None:
+        if self._setting is not None:
+            return expected_by_setting(self._setting)
+        present = present_gpus(snapshot)
+        if self._file is not None:
+            self._most = self._file.most(present, snapshot.product_name)
+        elif present is not None:
+            self._most = max(present, self._most or 0)
+        found = [expected_by_history(self._most), gpus_of_type(self._type)]
+        return max((it for it in found if it), key=lambda it: it.count, default=None)
+
+
+def expected_by_setting(count: int) -> ExpectedGpus:
+    """Return what the setting ``expect-gpus`` says."""
+    return ExpectedGpus(count=count, source="`expect-gpus` says", is_set=True)
+
+
+def expected_by_history(most: int | None) -> ExpectedGpus | None:
+    """Return that the machine has had *most* GPUs; ``None`` where it is not known."""
+    return ExpectedGpus(count=most, source="the machine has had") if most else None
+
+
+def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | None:
+    """Return what the setting or the daemon's file says; it writes nothing."""
+    if settings.expect_gpus is not None:
+        return expected_by_setting(settings.expect_gpus)
+    path = _count_file(settings, state)
+    known = None if path is None else GpuCountFile(path).load()
+    return None if known is None else expected_by_history(known.gpus)
+
+
+def _count_file(settings: GpuSettings, state: Path | None) -> Path | None:
+    """Return where the number of GPUs is kept; ``None`` for nowhere, as with simulated GPUs."""
+    if state is None:
+        return None
+    return settings.gpu_count_file or state.with_name(COUNT_FILE)

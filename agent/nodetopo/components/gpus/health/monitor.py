@@ -1,0 +1,269 @@
+"""The health of this node's GPUs as it is now: the ledger, fed by threads and kept in a file."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from nodetopo.components.gpus.health.ledger import after_events, after_look, after_time, view
+from nodetopo.components.gpus.health.notices import notices
+from nodetopo.components.gpus.health.rules import HealthRules
+from nodetopo.components.gpus.health.saved import doubted, forgiven, lasting, resumed
+from nodetopo.components.gpus.health.seen import is_over
+from nodetopo.components.gpus.health.state import MAX_GPUS, HealthState
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.components.gpus.state_files import HealthFile, KnownGpus
+from nodetopo.kernel.settings.kept import health_file
+from nodetopo.model.gpu_health import HealthView
+from nodetopo.model.notice import Notice
+from nodetopo.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.model.xid import MAX_CODES, RECOVERY_CHANGED, counted_code
+
+GPUS_FILE = "gpus.json"
+"""Beside the health file: the GPUs that a lost one is listed among."""
+
+UNNAMED = "unknown"
+"""In :attr:`GpuHealthMonitor.counts`, a GPU that NVML did not name, and all beyond
+:data:`nodetopo.components.gpus.health.state.MAX_GPUS`."""
+
+MAX_NOTICES = 256
+"""Notices that wait to be taken; of more the oldest are lost."""
+
+LOOK_PAUSE_S = 5.0
+"""Least time between a scan and the next one that is asked for: a storm of events is no reason
+to read NVML all the time."""
+
+_NOTHING = HealthState()
+"""Needs no file."""
+
+
+def configured_health(
+    settings: GpuSettings, boot_id: str | None, on_change: Callable[[], None]
+) -> "GpuHealthMonitor | None":
+    """Return the health of the GPUs; ``None`` where *settings* switch it off."""
+    if not settings.health_checks:
+        return None
+    path = health_file(settings)
+    return GpuHealthMonitor(
+        HealthRules(classes=settings.xid_classes, recovery_s=settings.recovery_s),
+        None if path is None else HealthFile(path),
+        boot_id=boot_id,
+        on_change=on_change,
+    )
+
+
+def configured_gpus(settings: GpuSettings, boot_id: str | None) -> KnownGpus | None:
+    """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
+    path = health_file(settings)
+    if path is None or boot_id is None:
+        return None
+    return KnownGpus(path.with_name(GPUS_FILE), boot_id)
+
+
+class GpuHealthMonitor:
+    """Takes what events and scans report, from any thread, and has the verdicts ready.
+
+    Args:
+        state_file: where verdicts outlive the process; ``None`` keeps them in memory.
+        boot_id: of this boot; ``None`` if unknown, which counts as the boot of the file.
+        clock: monotonic seconds since boot, the same in every process.
+        on_change: called after :attr:`view` changed, by the thread that changed it.
+    """
+
+    def __init__(
+        self,
+        rules: HealthRules,
+        state_file: HealthFile | None,
+        *,
+        boot_id: str | None,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._rules = rules
+        self._file = state_file
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._file_lock = threading.Lock()
+        saved = None if state_file is None else state_file.load()
+        self._state = resumed(saved or HealthState(boot_id=boot_id), boot_id, clock())
+        self._lasting = lasting(self._state)
+        self._written = lasting(saved or _NOTHING)
+        self._is_written = True
+        self._lost = None if state_file is None else state_file.damage
+        self._is_loss_told = False
+        self._fresh_at = self._state.nvml.fresh_at
+        self._view = view(self._state)
+        self._counts: dict[tuple[str, int], int] = {}
+        self._codes: dict[str, set[int]] = {}
+        self._judged: set[NvmlEvent] = set()
+        self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
+        self._wanted_at: float | None = None  # when something last happened that a scan explains
+        self._looked_at = float("-inf")
+
+    @property
+    def view(self) -> HealthView:
+        """The verdicts, by GPU; replaced as a whole, never changed."""
+        return self._view
+
+    @property
+    def counts(self) -> Mapping[tuple[str, int], int]:
+        """How often each (GPU, XID) was reported since this process began.
+
+        Of a GPU that reports too many different codes, the rest is counted as XID 0.
+        """
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def wants_fresh_container(self) -> bool:
+        """Whether this process should end, so that its container is created again.
+
+        Only where the file remembers that: else every new process would end as well.
+        """
+        nvml = self._state.nvml
+        return nvml.wants_fresh and nvml.fresh_at == self._fresh_at
+
+    @property
+    def wants_look(self) -> bool:
+        """Whether a scan now, before its time, would say more about a verdict."""
+        return self._wanted_at is not None and self._clock() - self._looked_at >= LOOK_PAUSE_S
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what to report since the last call, and forget it."""
+        with self._lock:
+            taken = tuple(self._notices)
+            self._notices.clear()
+        return taken
+
+    def take_events(self, events: Sequence[NvmlEvent]) -> None:
+        """Count *events*, and judge those that are the first of their sort in this second.
+
+        A tick or a look begins another second.
+        """
+        is_changed = False
+        with self._lock:
+            fresh = []
+            for event in events:
+                if event.kind is EventKind.XID and event.xid is not None:
+                    gpu = event.gpu or UNNAMED
+                    if gpu not in self._codes and len(self._codes) >= MAX_GPUS:
+                        gpu = UNNAMED
+                    codes = self._codes.setdefault(gpu, set())
+                    code = counted_code(event.xid, codes)
+                    codes.add(code)
+                    self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
+                single = replace(event, count=1)  # however often it came, it is judged once
+                if single not in self._judged:
+                    fresh.append(single)
+                    if len(self._judged) < MAX_GPUS * MAX_CODES:
+                        self._judged.add(single)
+            if fresh:
+                before, now = self._lasting, self._clock()
+                is_changed = self._become(after_events(self._state, fresh, now, self._rules))
+                if self._lasting != before or any(
+                    event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
+                    for event in fresh
+                ):
+                    self._wanted_at = now
+        if is_changed:
+            self._on_change()
+
+    def look(self, snapshot: Snapshot, nvml: NvmlStatus, *, began: float | None = None) -> None:
+        """Take the result of a scan: evidence against GPUs, and for them.
+
+        Args:
+            began: when the scan did, by the clock; ``None`` for now. What was reported since then
+                may not be in it, and goes on wanting a scan.
+        """
+        is_pardon = self._file is not None and self._file.was_removed()
+        with self._lock:
+            self._judged.clear()
+            before = self._state
+            if is_pardon:
+                reason = "HealthForgotten"
+                message = "the health file was removed: all verdicts are judged anew"
+                self._notices.append(
+                    Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
+                )
+                before = forgiven(before)
+            self._looked_at = now = self._clock()
+            began = now if began is None else began
+            if self._lost is not None:
+                self._state = before = self._in_doubt(before, snapshot, nvml, began)
+            if self._wanted_at is not None and self._wanted_at <= began:
+                self._wanted_at = None
+            after = after_look(before, snapshot, nvml, now, self._rules, began=began)
+            is_changed = self._become(after)
+        self._save(is_retry=True)
+        if is_changed:
+            self._on_change()
+
+    def _in_doubt(
+        self, state: HealthState, snapshot: Snapshot, nvml: NvmlStatus, began: float
+    ) -> HealthState:
+        """Return *state* with every GPU in doubt that a damaged health file may have named."""
+        names = {gpu.id for gpu in snapshot.gpus if gpu.uuid is not None} | set(state.gpus)
+        if names and not self._is_loss_told:
+            self._is_loss_told = True
+            text = (
+                f"the health file could not be read ({self._lost}), and its verdicts are lost: all "
+                "GPUs are Unhealthy until they have looked sound for "
+                f"{self._rules.recovery_s:g} s"
+            )
+            self._notices.append(_damaged(text, "start"))
+        if names and nvml.trouble is None:
+            self._lost = None  # GPUs that appear later come from a reset or a boot
+        return doubted(state, sorted(names)[:MAX_GPUS], began)
+
+    def tick(self) -> None:
+        """Let time pass, for NVML's deadlines and for events. Once a second is enough."""
+        with self._lock:
+            self._judged.clear()
+            now = self._clock()
+            is_changed = self._become(after_time(self._state, now, self._rules))
+            if any(
+                is_over(fault, record, now, self._rules)
+                for record in self._state.gpus.values()
+                for fault in record.faults
+            ):  # one more scan ends the fault
+                self._wanted_at = now
+        self._save(is_retry=False)
+        if is_changed:
+            self._on_change()
+
+    def _become(self, after: HealthState) -> bool:
+        """Make *after* the state; return whether a verdict changed."""
+        self._notices.extend(notices(self._state, after, self._rules))
+        self._state, self._lasting = after, lasting(after)
+        verdicts = view(after)
+        is_changed = verdicts != self._view
+        if is_changed:  # an equal view stays the same object: the reconcile loop compares identity
+            self._view = verdicts
+        return is_changed
+
+    def _save(self, *, is_retry: bool) -> None:
+        """Write what a restart must not lose, if it changed; after a failure only on *is_retry*."""
+        if self._file is None:
+            return
+        with self._file_lock:
+            with self._lock:
+                state, now = self._state, self._lasting
+            is_kept = self._file.is_there or now == lasting(_NOTHING)
+            if is_retry and self._file.was_damaged(state):
+                is_kept = False
+                text = f"{self._file.path} was changed by somebody else: it is written again"
+                with self._lock:
+                    self._notices.append(_damaged(text, "meanwhile"))
+            if (now == self._written and is_kept) or not (self._is_written or is_retry):
+                return
+            self._is_written = self._file.save(state)
+            if self._is_written:
+                self._written, self._fresh_at = now, state.nvml.fresh_at
+
+
+def _damaged(text: str, when: str) -> Notice:
+    reason = "HealthFileDamaged"
+    return Notice(reason=reason, message=text, is_warning=True, gpu=None, key=f"{reason} {when}")

@@ -1,0 +1,94 @@
+"""What the driver itself asks for: NVML field 230, the vendor's verdict on a GPU.
+
+Numbers: nvml.h ``nvmlDeviceGpuRecoveryAction_t``, 6 and 7 from cuda-python's bindings of a newer
+header. Meanings: NVIDIA GPU Memory Error Management, "Error recovery and response flags".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from nodetopo.model.gpu_health import HealthClass
+
+NONE = 0
+"""New work may start at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryAction:
+    """One action that the driver can ask for.
+
+    Attributes:
+        reason: CamelCase, as :attr:`nodetopo.model.gpu_health.GpuHealth.reason`.
+        said: the rest of a sentence that begins "the driver asks".
+    """
+
+    number: int
+    reason: str
+    said: str
+    kind: HealthClass
+
+
+ACTIONS: Mapping[int, RecoveryAction] = MappingProxyType(
+    {
+        action.number: action
+        for action in (
+            RecoveryAction(
+                number=1,
+                reason="ResetRequired",
+                said="for a reset of the GPU",
+                kind=HealthClass.RESET,
+            ),
+            RecoveryAction(
+                number=2,
+                reason="RebootRequired",
+                said="for a reboot of the node",
+                kind=HealthClass.REBOOT,
+            ),
+            # Once peer traffic has ended the driver names another action; new work with peer
+            # traffic would keep that from happening, so that the GPU takes none.
+            RecoveryAction(
+                number=3,
+                reason="DrainPeersRequired",
+                said="that all work with peer-to-peer traffic ends",
+                kind=HealthClass.RESET,
+            ),
+            RecoveryAction(
+                number=4,
+                reason="DrainAndResetRequired",
+                said="that peer-to-peer traffic ends, then for a reset of the GPU",
+                kind=HealthClass.RESET,
+            ),
+            # The domain between nodes is at fault; work inside the node is not touched.
+            RecoveryAction(
+                number=5,
+                reason="ImexRecoveryRequired",
+                said="for a recovery of the IMEX domain",
+                kind=HealthClass.DEGRADED,
+            ),
+            RecoveryAction(
+                number=6,
+                reason="BusResetRequired",
+                said="for a reset of the GPU's PCIe bus",
+                kind=HealthClass.RESET,
+            ),
+            RecoveryAction(
+                number=7,
+                reason="RebootRequired",
+                said="for a reboot of the system",
+                kind=HealthClass.REBOOT,
+            ),
+        )
+    }
+)
+"""By number. 0 asks for nothing."""
+
+
+def recovery_action(number: int) -> RecoveryAction:
+    """Return what *number*, 1 or more, asks for; one that is not known yet only degrades."""
+    return ACTIONS.get(number) or RecoveryAction(
+        number=number,
+        reason="UnknownRecoveryRequired",
+        said=f"for recovery action {number}, which this version does not know",
+        kind=HealthClass.DEGRADED,
+    )

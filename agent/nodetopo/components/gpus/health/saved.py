@@ -1,0 +1,165 @@
+"""The health state as a document that outlives the process, and what a new process keeps."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from nodetopo.components.gpus.health.reported import with_fault
+from nodetopo.components.gpus.health.state import (
+    MAX_GPUS,
+    Fault,
+    GpuRecord,
+    Heal,
+    HealthState,
+    Window,
+)
+from nodetopo.errors import DecodeError
+from nodetopo.model.codec import load_json
+from nodetopo.model.gpu_health import HealthClass
+from nodetopo.model.plain import from_plain, to_plain
+from nodetopo.model.xid import TABLE_VERSION
+
+SCHEMA = "nodetopo-health/v1"
+
+
+def encode(state: HealthState) -> str:
+    """Return the JSON document of *state*; :func:`decode` gives it back exactly."""
+    document = {"schema": SCHEMA, "table": TABLE_VERSION, **to_plain(state)}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def decode(text: str) -> HealthState:
+    """Read what :func:`encode` wrote, of this version or a newer one of the same schema.
+
+    Raises:
+        DecodeError: it is no such document.
+    """
+    document = load_json(text)
+    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
+        raise DecodeError("schema", f"expected {SCHEMA!r}")
+    document.pop("table", None)
+    state = from_plain(HealthState, document, [])
+    if len(state.gpus) > MAX_GPUS:
+        raise DecodeError("gpus", f"more than {MAX_GPUS}")
+    return replace(state, gpus=MappingProxyType(dict(state.gpus)))
+
+
+def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
+    """Return the part of *state*, saved by an earlier process, that holds in a new one.
+
+    In the same boot all of it does; evidence starts over, and NVML's trouble is left to the next
+    scan. In another boot only faults that wait for an operator do: the boot ended the others, or
+    they will be seen again.
+    """
+    is_other = boot_id is not None and state.boot_id is not None and boot_id != state.boot_id
+    boot_id = boot_id or state.boot_id
+    if is_other:
+        kept = {name: _after_boot(record, now) for name, record in state.gpus.items()}
+        gpus = {name: record for name, record in kept.items() if record.faults}
+        return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus))
+    gpus = {name: _after_restart(record, now) for name, record in state.gpus.items()}
+    nvml = replace(
+        state.nvml,
+        trouble=None,
+        trouble_since=None,
+        since=_past(state.nvml.since, now),
+        fresh_at=_past(state.nvml.fresh_at, now),
+        back_since=None,
+        failures=0,
+        wants_fresh=False,
+    )
+    return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus), nvml=nvml)
+
+
+def forgiven(state: HealthState) -> HealthState:
+    """Return *state* without anything known of a GPU, as an operator requested."""
+    return replace(state, gpus=MappingProxyType({}))
+
+
+def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
+    """Return *state* with *gpus* Unhealthy, as earlier verdicts on them are lost.
+
+    A GPU that looks sound for ``recovery_s`` is given out again. That is weaker evidence than some
+    lost verdicts asked for (a reset, another boot, an operator): no scan could give it, and what
+    still is wrong shows again, as a lost GPU, a recovery action or the next XID does.
+    """
+    fault = Fault(
+        reason="HealthNotKnown",
+        said="the health file was damaged, and earlier verdicts on the GPU are lost",
+        kind=HealthClass.RESET,
+        heal=Heal.SIGHT,
+        first=now,
+        last=now,
+    )
+    records = {name: state.gpus.get(name, GpuRecord()) for name in gpus}
+    in_doubt = {name: with_fault(record, fault) for name, record in records.items()}
+    return replace(state, gpus=MappingProxyType({**state.gpus, **in_doubt}))
+
+
+def verdicts(state: HealthState) -> Mapping[str, frozenset[str]]:
+    """Return the reasons of what is wrong with each GPU, by its id; without GPUs that are sound."""
+    return {
+        name: frozenset(fault.reason for fault in record.faults)
+        for name, record in state.gpus.items()
+        if record.faults
+    }
+
+
+def lasting(state: HealthState) -> object:
+    """Return the part of *state* that a restart must not lose, for comparison."""
+    gpus = [
+        (
+            name,
+            record.falls,
+            record.reset_at,
+            record.volatile if record.faults else None,
+            [(it.reason, it.said, it.kind, it.heal, it.first) for it in record.faults],
+        )
+        for name, record in sorted(state.gpus.items())
+        if record.faults or record.falls
+    ]
+    return gpus, (state.nvml.reason, state.nvml.since, state.nvml.fresh_at)
+
+
+def _after_boot(record: GpuRecord, now: float) -> GpuRecord:
+    faults = tuple(
+        replace(fault, first=now, last=now, sound_since=None)
+        for fault in record.faults
+        if fault.heal is Heal.OPERATOR
+    )
+    return GpuRecord(name=record.name, pci=record.pci, faults=faults)
+
+
+def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
+    """Return *record* with no time in the future, and every fault as if it had just happened.
+
+    A fault that a reset followed keeps its time, so that it stays before the reset.
+    """
+    faults = []
+    for fault in record.faults:
+        last = fault.last if record.was_reset_after(fault) else now
+        first = _bounded(fault.first, now)
+        faults.append(replace(fault, first=first, last=_bounded(last, now), sound_since=None))
+    return replace(
+        record,
+        faults=tuple(faults),
+        falls=tuple(_bounded(at, now) for at in record.falls),
+        windows=tuple(
+            Window(
+                xid=window.xid,
+                since=_bounded(window.since, now),
+                repeats=tuple(_bounded(at, now) for at in window.repeats),
+            )
+            for window in record.windows
+        ),
+        reset_at=_past(record.reset_at, now),
+    )
+
+
+def _past(at: float | None, now: float) -> float | None:
+    return None if at is None else _bounded(at, now)
+
+
+def _bounded(at: float, now: float) -> float:
+    return min(max(at, 0.0), now)

@@ -1,0 +1,211 @@
+"""The placement of one resource: which devices the kubelet should choose, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
+
+import structlog
+
+from nodetopo.allocation.account import account, shared_account
+from nodetopo.allocation.allocator import Allocation, Allocator, preferred
+from nodetopo.allocation.bandwidth import with_measured_pairs
+from nodetopo.allocation.explain import Explanation
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.measured import BandwidthTable, coverage
+from nodetopo.allocation.remainder import NO_ENDS, Ends
+from nodetopo.allocation.requests import usable
+from nodetopo.allocation.rules import Model, Policy, Rules
+from nodetopo.allocation.shared.allocator import SharedAllocator
+from nodetopo.allocation.shared.explain import SharedExplanation
+from nodetopo.deviceplugin.allocation_log import Asked
+from nodetopo.deviceplugin.resources import Resource
+from nodetopo.errors import AgentError, InputError
+from nodetopo.model.gpu_health import HealthView
+from nodetopo.model.snapshot import Snapshot
+
+_Allocator: TypeAlias = Allocator | SharedAllocator
+
+_ALL_HEALTHY: HealthView = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Current:
+    """What answers are made from; replaced as a whole, so that readers need no lock."""
+
+    snapshot: Snapshot
+    gpus: Mapping[str, str]
+    degraded: frozenset[str]
+    allocator: _Allocator
+    explanation: Explanation | SharedExplanation
+    rules: Rules
+
+
+class Placement:
+    """Chooses among the devices of one resource; any thread may ask while another updates it."""
+
+    def __init__(self, policy: Policy, model: Model, table: BandwidthTable | None = None) -> None:
+        """Choose by *policy* and *model*; *table* holds measured bandwidths, if given."""
+        self._settings = policy, model, table
+        self._is_configured = True
+        self._current: _Current | None = None
+        self._ends: Ends = NO_ENDS  # replaced as a whole
+
+    @property
+    def gpus(self) -> Mapping[str, str]:
+        """The GPU of each device, by the ids of both; empty before the first snapshot."""
+        current = self._current
+        return {} if current is None else current.gpus
+
+    def configure(self, policy: Policy, model: Model, table: BandwidthTable | None) -> None:
+        """Choose by other settings from the next :meth:`take` on."""
+        settings = policy, model, table
+        self._is_configured = self._is_configured and settings == self._settings
+        self._settings = settings
+
+    def take(
+        self, snapshot: Snapshot, resource: Resource, health: HealthView = _ALL_HEALTHY
+    ) -> None:
+        """Place the devices of *resource* on *snapshot* from now on.
+
+        Devices of GPUs that *health* calls degraded are chosen only where nothing else is left.
+        A snapshot without GPUs changes nothing, unless the settings have changed.
+
+        The allocator is kept, with all that it has computed, while the facts that placement
+        depends on are the same.
+        """
+        before = self._current if self._is_configured else None
+        self._is_configured = True
+        if not snapshot.gpus:
+            self._current = before
+            return
+        allocator: _Allocator
+        if (
+            before is not None
+            and before.gpus == resource.gpus
+            and [gpu.id for gpu in before.snapshot.gpus] == [gpu.id for gpu in snapshot.gpus]
+            and usable(before.snapshot) == usable(snapshot)
+            and before.allocator.facts
+            == with_measured_pairs(facts(snapshot), before.rules.measured)
+        ):
+            allocator, rules = before.allocator, before.rules
+        else:
+            rules = placement_rules(snapshot, *self._settings)
+            if resource.is_whole:
+                allocator = Allocator(snapshot, rules)
+            else:
+                # Replicas slow each other down; MIG devices do not, and packed they leave GPUs
+                # whole.
+                spread = resource.is_shared
+                allocator = SharedAllocator(snapshot, resource.gpus, rules, spread=spread)
+        explanation = (
+            allocator.explanation
+            if isinstance(allocator, SharedAllocator)
+            else Explanation(snapshot, allocator.facts, rules)
+        )
+        bad = {gpu for gpu, verdict in health.items() if verdict.is_degraded}
+        self._current = _Current(
+            snapshot=snapshot,
+            gpus=resource.gpus,
+            degraded=frozenset(name for name, gpu in resource.gpus.items() if gpu in bad),
+            allocator=allocator,
+            explanation=explanation,
+            rules=rules,
+        )
+
+    def expect(self, ends: Ends) -> None:
+        """Choose from now on by when GPUs in use are expected to be free, too."""
+        self._ends = ends
+
+    def prefer(
+        self, available: Sequence[str], required: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Return the ids for the kubelet; always exactly as many as it needs."""
+        current = self._current
+        if current is None:
+            return preferred(None, available, required, size)
+        if not self._ends.keys().isdisjoint(available):
+            # What is offered is free: another pod may get it before the next look at its end.
+            self._ends = {gpu: end for gpu, end in self._ends.items() if gpu not in available}
+        return preferred(
+            current.allocator, available, required, size, current.degraded, ends=self._ends
+        )
+
+    def example(self, size: int) -> Allocation | None:
+        """Return the best *size* usable devices, all where there are fewer; ``None`` for none."""
+        current = self._current
+        if current is None:
+            return None
+        available = [name for name in current.gpus if current.allocator.knows(name)]
+        if not available:
+            return None
+        size = min(size, len(available))
+        return current.allocator.allocate(available=available, size=size, degraded=current.degraded)
+
+    def explain(self, ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+        """Return the keys of the log line for *ids*; what is unknown is ``None``.
+
+        *asked* is the request that was answered with *ids*; ``None`` where the kubelet chose
+        itself. Then, or where a device is unknown, it is not known what else was available, and
+        the line only says what the set is worth.
+        """
+        current = self._current
+        if current is None:
+            return {}
+        allocator = current.allocator
+        if asked is not None:
+            available = [name for name in asked.available if allocator.knows(name)]
+            required = [name for name in asked.required if name in available]
+            allocate, describe = allocator.allocate, allocator.describe
+            if isinstance(allocator, Allocator):
+                allocate = partial(allocator.allocate, ends=self._ends)
+                describe = partial(allocator.describe, ends=self._ends)
+            try:
+                allocation = allocate(
+                    available=available,
+                    required=required,
+                    size=asked.size,
+                    degraded=current.degraded,
+                )
+                if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
+                    allocation = describe(ids, available, current.degraded)
+                return _account(current, allocation, available)
+            except InputError:
+                pass  # a device that the snapshot does not know, or knows to be lost
+        try:
+            described = allocator.describe(ids, degraded=current.degraded)
+            return _account(current, described, None)
+        except InputError as error:
+            return {"said": f"not explained: {error.cause}"}
+
+
+def placement_rules(
+    snapshot: Snapshot, policy: Policy, model: Model, table: BandwidthTable | None
+) -> Rules:
+    """Return the rules; a table that does not fit this node must not keep it from serving."""
+    log = structlog.get_logger()
+    if table is None:
+        return Rules(policy=policy, model=model)
+    try:
+        measured = table.on(snapshot)
+    except AgentError as error:
+        model = Model.RING if model is Model.TABLE else model
+        log.warning("bandwidth table not used", problem=str(error), model=model.value)
+        return Rules(policy=policy, model=model)
+    log.info("bandwidth table used", covers=coverage(measured, len(snapshot.gpus)))
+    return Rules(policy=policy, model=model, measured=measured)
+
+
+def _account(
+    current: _Current, allocation: Allocation, available: Sequence[str] | None
+) -> dict[str, object]:
+    """Return the keys for *allocation*; *available* is ``None`` where that is not known."""
+    explanation = current.explanation
+    if isinstance(explanation, SharedExplanation):
+        return shared_account(allocation, explanation, is_pool_known=available is not None)
+    if available is None:
+        return account(allocation, explanation, None)
+    order = [gpu.id for gpu in current.snapshot.gpus]
+    free = set(available) - set(allocation.chosen)
+    return account(allocation, explanation, sum(1 << order.index(name) for name in free))

@@ -1,0 +1,223 @@
+"""When the pods that hold GPUs are expected to end, for placement (`expect-run-times`).
+
+The kubelet says which pod holds which device. The API server says how long pods were allowed, said
+or known to run: ``spec.activeDeadlineSeconds`` of pod and Job, the annotation :data:`ANNOTATION`,
+and how long earlier pods of the same owner ran. Where it says nothing, the pod's end is unknown.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import structlog
+
+from nodetopo.allocation.remainder import NO_ENDS, Ends
+from nodetopo.errors import UnreadableError
+from nodetopo.formats.responses import moment, part, parts, texts
+from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.settings.own import KernelSettings
+from nodetopo.kernel.settings.values import duration
+from nodetopo.kubeapi.client import Api, Stream
+from nodetopo.kubeapi.watch import Watch
+from nodetopo.outage import Outage
+from nodetopo.probes.kubelet.podresources import PodResources
+
+ANNOTATION = "nodetopo.io/expected-duration"
+"""Of a pod: how long it is expected to run, such as ``90s``, ``5m`` or a number of seconds."""
+
+LOOK_S = 10.0
+"""How often the kubelet is asked who holds what: a call over a local socket."""
+
+OUTAGE_ATTEMPTS = 6
+"""Looks in a row that the kubelet left unanswered, after which its silence is reported."""
+
+REMEMBERED = 1024
+"""Pods, and owners, of which something is kept; a kubelet runs 110 pods unless configured."""
+
+RUNS_KEPT = 15
+"""Earlier runs of an owner that count: the median of so few follows a change within some runs."""
+
+PodName = tuple[str, str]
+"""Namespace and name."""
+
+
+class _Known(NamedTuple):
+    """A pod that was not seen to end.
+
+    Attributes:
+        own_s: what it says of itself.
+        deadlines: its own and that of its Job, in seconds since 1970, as far as there are any.
+        owner: the uid of the object that controls it.
+    """
+
+    start: datetime
+    own_s: float | None
+    deadlines: tuple[float, ...]
+    owner: str | None
+
+
+class PodRunTimes(Watch):
+    """Follows the pods of one node; one thread runs it, any may ask.
+
+    The right to ``watch`` pods is needed; RBAC cannot limit it to the pods of one node, but the
+    field selector does. A Job is read once, for its deadline; without the right to ``get`` Jobs it
+    is unknown. Of pods that have ended, those that succeeded make the history of their owner, as
+    long as this process lives; at its start the server names those that still exist.
+    """
+
+    LOST = "run times not followed"
+    AGAIN = "run times followed again"
+
+    def __init__(self, kubeconfig: Path | None, node: str) -> None:
+        """Send no request yet."""
+        super().__init__(
+            kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
+        )
+        self._node = node
+        self._running: OrderedDict[PodName, _Known] = OrderedDict()
+        self._runs: OrderedDict[str, deque[float]] = OrderedDict()
+        self._counted: OrderedDict[str, None] = OrderedDict()
+        self._jobs: OrderedDict[str, float | None] = OrderedDict()
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch("/api/v1/pods", query, silence_s)
+
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Remember what is known of a pod, or how long it ran."""
+        metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
+        if spec.get("nodeName") != self._node:  # a proxy may ignore the selector
+            return
+        name = str(metadata.get("namespace")), str(metadata.get("name"))
+        start, controller = moment(status.get("startTime")), _controller(metadata)
+        owner = None if controller is None else str(controller.get("uid"))
+        if status.get("phase") == "Succeeded" and start is not None and owner is not None:
+            self._count(str(metadata.get("uid")), owner, start, status)
+        is_over = kind == "DELETED" or status.get("phase") in ("Succeeded", "Failed")
+        if is_over or start is None:
+            self._running.pop(name, None)
+            return
+        deadlines = [_deadline(spec, start)]
+        if owner is not None and controller is not None and controller.get("kind") == "Job":
+            deadlines.append(self._of_job(owner, name[0], str(controller.get("name")), start))
+        self._running[name] = _Known(
+            start=start,
+            own_s=_stated(texts(metadata, "annotations").get(ANNOTATION)),
+            deadlines=tuple(end for end in deadlines if end is not None),
+            owner=owner,
+        )
+        _limit(self._running)
+
+    def end(self, namespace: str, name: str) -> float | None:
+        """Return when a running pod is expected to end, in seconds since 1970; ``None``: unknown.
+
+        What its annotation says comes before its owner's history; it ends at its deadline at the
+        latest. The end may lie in the past: then it is overdue.
+        """
+        pod = self._running.get((namespace, name))
+        if pod is None:
+            return None
+        runs = self._runs.get(pod.owner) if pod.owner is not None else None
+        expected_s = pod.own_s
+        if expected_s is None and runs:
+            expected_s = sorted(runs)[len(runs) // 2]  # the median; of two, the longer one
+        expected = () if expected_s is None else (pod.start.timestamp() + expected_s,)
+        return min((*expected, *pod.deadlines), default=None)
+
+    def _of_job(self, uid: str, namespace: str, name: str, start: datetime) -> float | None:
+        """Return the deadline of a Job, which counts from its own start; *start* is of its pod."""
+        if uid not in self._jobs and self._api is not None:
+            path = f"/apis/batch/v1/namespaces/{quote(namespace)}/jobs/{quote(name)}"
+            job = self._api.get(path, {}).body  # of a refusal the body has no spec
+            begin = moment(part(job, "status").get("startTime")) or start
+            self._jobs[uid] = _deadline(part(job, "spec"), begin)
+            _limit(self._jobs)
+        return self._jobs.get(uid)
+
+    def _count(self, uid: str, owner: str, start: datetime, status: Mapping[str, Any]) -> None:
+        """Add the run of a pod to the history of *owner*, once."""
+        states = (part(one, "state") for one in parts(status, "containerStatuses"))
+        ends = [moment(part(state, "terminated").get("finishedAt")) for state in states]
+        known = [end for end in ends if end is not None]
+        if uid in self._counted or not known:
+            return
+        self._counted[uid] = None
+        _limit(self._counted)
+        self._runs.setdefault(owner, deque(maxlen=RUNS_KEPT)).append(
+            (max(known) - start).total_seconds()
+        )
+        self._runs.move_to_end(owner)
+        _limit(self._runs)
+
+
+class RunTimesLoop(PeriodicLoop):
+    """Tells placement when GPUs in use are expected to be free; :attr:`watch` takes its own thread.
+
+    Where the kubelet or the API server does not answer, nothing is expected.
+    """
+
+    def __init__(self, settings: KernelSettings, expect: Callable[[Ends], None]) -> None:
+        """Ask nothing yet; *expect* takes the ends by device id."""
+        self._kubelet = PodResources(settings.pod_resources_socket)
+        self._expect = expect
+        self._outage = Outage(OUTAGE_ATTEMPTS)
+        self.watch = PodRunTimes(settings.kubeconfig, settings.node_name)
+
+    def step(self) -> float:
+        """Look once; return the seconds until the next look."""
+        log = structlog.get_logger()
+        if self.watch.problem is not None:  # the watch has reported it
+            self._expect(NO_ENDS)
+            return LOOK_S
+        try:
+            held = self._kubelet.held()
+        except UnreadableError as error:
+            self._expect(NO_ENDS)
+            if self._outage.failed():
+                log.warning("run times not expected", error=str(error))
+            return LOOK_S
+        if self._outage.ended():
+            log.info("run times expected again")
+        self._expect(
+            {
+                device.id: self.watch.end(pod.namespace, pod.name)
+                for pod in held
+                for device in pod.devices
+            }
+        )
+        return LOOK_S
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._kubelet.close()
+
+
+def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the reference to the object that controls a pod, e.g. its Job; ``None`` for none."""
+    owners = parts(metadata, "ownerReferences")
+    return next((one for one in owners if one.get("controller") is True), None)
+
+
+def _deadline(spec: Mapping[str, Any], start: datetime) -> float | None:
+    """Return when a pod or Job that began at *start* is ended, seconds since 1970; ``None``: never.
+
+    Both have the field ``activeDeadlineSeconds``.
+    """
+    seconds = spec.get("activeDeadlineSeconds")
+    return start.timestamp() + seconds if isinstance(seconds, int) else None
+
+
+def _stated(text: str | None) -> float | None:
+    """Return the seconds that the annotation states; ``None`` where there is none, or no such."""
+    try:
+        return None if text is None else duration(text)
+    except ValueError:
+        return None
+
+
+def _limit(kept: OrderedDict[Any, Any]) -> None:
+    if len(kept) > REMEMBERED:
+        kept.popitem(last=False)

@@ -1,0 +1,171 @@
+"""The loop that reads the node: periodically, and when somebody asks for it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from nodetopo.components.gpus.expected import ExpectedGpuCount
+from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
+from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kernel.target import Target
+from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+
+RETRY_S = 5.0
+"""Until the second attempt to read an NVML that refuses or crashes; it doubles each time."""
+
+MOST_DOUBLINGS = 10
+"""Far beyond any interval, and still a number of seconds."""
+
+BEAT_S = 5.0
+"""How often a loop that waits for its next scan shows that it lives."""
+
+
+class ScanLoop(PeriodicLoop):
+    """Scans into the store. A scan that fails keeps what the last good one read.
+
+    Args:
+        interval_s: returns the seconds between two scans; called each time.
+        health: learns of every scan, and may ask for one before its time; ``None`` for none.
+        on_scan: called after each scan.
+        beat: called every :data:`BEAT_S`, except during a scan, to show that the loop lives.
+        clock: monotonic seconds, the same as that of *health*.
+        claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
+            scanned. ``None`` for no reason.
+        expected: says how many GPUs the machine should have; ``None`` where nothing does.
+
+    Attributes:
+        is_blind: whether the last scan got no reading of NVML.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        store: SnapshotStore,
+        *,
+        health: GpuHealthMonitor | None,
+        interval_s: Callable[[], float],
+        on_scan: Callable[[], None],
+        beat: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        expected: ExpectedGpuCount | None = None,
+        claim: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._target = target
+        self._expected = expected
+        self._claim = claim
+        self._rests = False
+        self._store = store
+        self._health = health
+        self._interval_s = interval_s
+        self._on_scan = on_scan
+        self._beat = beat
+        self._clock = clock
+        self._wants_whole = threading.Event()
+        self._is_asked = threading.Event()
+        self.is_blind = False
+        self._had_reading = False
+        self._failed_since: float | None = None
+
+    def scan_whole(self) -> None:
+        """Scan soon, and read also what is kept from scan to scan; any thread may ask."""
+        self._wants_whole.set()
+        self._is_asked.set()
+
+    def scan_soon(self) -> None:
+        """Scan before the interval is over, or end where the daemon stops; any thread may ask."""
+        self._is_asked.set()
+
+    def step(self) -> float:
+        """Scan once, and make the snapshot the truth for every reader, if it says anything new."""
+        self._beat()
+        if self._rested():
+            return self._interval_s()
+        began = self._clock()
+        snapshot = self._target.machine.read()
+        if self._expected is not None:
+            snapshot = self._expected.put_into(snapshot)
+        nvml = self._target.machine.nvml()
+        self.is_blind = nvml.trouble is not None
+        self._report(nvml, began)
+        if self._health is not None:
+            self._health.look(snapshot, nvml, began=began)
+        before = self._store.current
+        generation = self._store.publish(snapshot)
+        if before is None or generation != before.generation:
+            structlog.get_logger().info(
+                "snapshot published",
+                generation=generation,
+                gpus=len(snapshot.gpus),
+                hcas=len(snapshot.hcas or ()),
+                issues=[f"{i.probe}: {i.subject} {i.reason}" for i in snapshot.issues],
+            )
+        self._on_scan()
+        return self._pause_s(nvml)
+
+    def _rested(self) -> bool:
+        """Close NVML while somebody claims the driver; return whether that is so.
+
+        What the last scan read stays the truth: a driver that is unloaded on purpose proves nothing
+        about GPUs.
+        """
+        claim = self._claim()
+        log = structlog.get_logger()
+        if claim is None:
+            if self._rests:
+                self._rests = False
+                self._target.machine.reread()
+                log.info("NVML read again")
+            return False
+        is_free = self._target.machine.release()
+        if not self._rests:
+            self._rests = True
+            log.info("NVML closed", claim=claim)
+        if not is_free:
+            log.warning("a call is stuck in the NVIDIA driver", claim=claim)
+        return True
+
+    def _pause_s(self, nvml: NvmlStatus) -> float:
+        """Return the seconds until the next scan, fewer where NVML may soon answer again.
+
+        Nobody listens for events until it is asked. Without an answer, or a library, it is asked
+        once in an interval: the one blocks a process, and the other takes its time.
+        """
+        if nvml.trouble not in (NvmlTrouble.REFUSED, NvmlTrouble.DIED):
+            return self._interval_s()
+        doublings = min(max(0, nvml.failures - 1), MOST_DOUBLINGS)
+        return min(self._interval_s(), RETRY_S * (1 << doublings))
+
+    def _report(self, nvml: NvmlStatus, now: float) -> None:
+        """Log once when NVML stops giving readings, and once when it gives them again.
+
+        What goes wrong may differ from attempt to attempt. Where no library was ever found, the
+        node has no GPUs, or waits for its driver.
+        """
+        log = structlog.get_logger()
+        if nvml.trouble is None:
+            if self._failed_since is not None:
+                log.info("NVML gives readings again", after_s=round(now - self._failed_since, 1))
+            self._had_reading, self._failed_since = True, None
+        elif self._failed_since is None and (
+            self._had_reading or nvml.trouble is not NvmlTrouble.NO_LIBRARY
+        ):
+            self._failed_since = now
+            log.warning(
+                "NVML gives no reading", trouble=nvml.trouble, cause=nvml.cause, cure=nvml.cure
+            )
+
+    def wait(self, stopping: threading.Event, seconds: float) -> None:
+        """Wait for *seconds*, or until somebody asks for a scan."""
+        left_s = seconds
+        while left_s > 0 and not stopping.is_set():
+            self._beat()
+            if self._is_asked.wait(min(left_s, BEAT_S)):
+                break
+            left_s -= BEAT_S
+        self._is_asked.clear()
+        if self._wants_whole.is_set():
+            self._target.machine.reread()
+        self._wants_whole.clear()

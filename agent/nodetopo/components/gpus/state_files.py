@@ -1,0 +1,241 @@
+"""Files that outlive the process: the health of GPUs, and which GPUs there were."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+
+from nodetopo.components.gpus.health.saved import decode, encode, verdicts
+from nodetopo.components.gpus.health.state import HealthState
+from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
+from nodetopo.errors import DecodeError
+from nodetopo.model.codec import load_json
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.limits import MAX_GPUS, Range
+from nodetopo.model.plain import from_plain, to_plain
+from nodetopo.outage import Outage
+
+SCHEMA = "nodetopo-gpus/v1"
+
+COUNT_SCHEMA = "nodetopo-gpu-count/v1"
+
+COUNT_FILE = "gpu-count.json"
+"""Beside the health file: how many GPUs the machine has had."""
+
+
+_BOOT_ID = "sys/kernel/random/boot_id"
+"""A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
+random). It is that of the host in every container."""
+
+
+def read_boot_id(procfs: Path) -> str | None:
+    """Return the identity of this boot; ``None`` where the kernel does not tell."""
+    try:
+        return (procfs / _BOOT_ID).read_text("ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class HealthFile:
+    """Reads and writes the health of GPUs; a problem with the file is logged once and survived.
+
+    Attributes:
+        damage: why what the file held could not be read by :meth:`load`; ``None`` if it could, or
+            there was no file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: str | None = None
+        self._file = HostFile(path, mode=0o600)
+        self._content: bytes | None = None  # as it was read or written last
+        self._is_there = False
+        self._problem = Outage()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file was read or written, and not found gone since then."""
+        return self._is_there
+
+    def load(self) -> HealthState | None:
+        """Return what was saved; ``None`` without a file that can be used.
+
+        A file that is no such document, or one of a later version, is renamed: ``.bad`` is
+        appended to its name.
+        """
+        try:
+            content = self._file.content()
+            if len(content) > MAX_BYTES:
+                raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
+            state = decode(content.decode("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.damage = str(error)
+            self._report("health file not read", self.damage)
+            return None
+        except (DecodeError, UnicodeDecodeError) as error:
+            self.damage = str(error)
+            self._report("health file not understood", self.damage)
+            with suppress(OSError):
+                self.path.replace(self.path.with_name(f"{self.path.name}.bad"))
+            return None
+        self._content, self._is_there = content, True
+        return state
+
+    def save(self, state: HealthState) -> bool:
+        """Write *state*, whole or not at all; return whether that worked."""
+        text = encode(state)
+        problem = self._file.write(text)
+        if problem is not None:
+            self._report("health file not written", problem)
+            return False
+        self._content, self._is_there = text.encode(), True
+        self._problem.ended()
+        return True
+
+    def was_damaged(self, state: HealthState) -> bool:
+        """Return whether the file is there with neither what was read or written last nor *state*.
+
+        Another instance of this program on the node writes the same file: its verdicts on the same
+        GPUs differ in their times alone, and are left.
+        """
+        if not self._is_there:
+            return False
+        try:
+            content = self._file.content()
+            if content == self._content:
+                return False
+            return verdicts(decode(content.decode("utf-8"))) != verdicts(state)
+        except FileNotFoundError:
+            return False
+        # A directory, a link, a pipe, a file that we may not read, or no such document.
+        except (OSError, DecodeError, UnicodeDecodeError):
+            return True
+
+    def was_removed(self) -> bool:
+        """Return whether somebody removed the file; true once for each removal.
+
+        A directory that is gone too is no such act, nor is what follows when it is made again.
+        """
+        if not self._is_there or self.path.exists():
+            return False
+        self._is_there = False
+        return self.path.parent.is_dir()
+
+    def _report(self, event: str, problem: str) -> None:
+        if self._problem.failed(problem):
+            structlog.get_logger().warning(event, path=str(self.path), problem=problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    """What the file holds: GPUs as they were last listed in the boot *boot_id*."""
+
+    schema: str
+    boot_id: str
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Count:
+    """What :class:`GpuCountFile` holds: the most GPUs that the machine *machine* has had."""
+
+    schema: str
+    gpus: Annotated[int, Range(0, MAX_GPUS)]
+    machine: str | None = None
+
+
+class GpuCountFile:
+    """Remembers over reboots how many GPUs the machine has had on PCI; one thread uses it.
+
+    Where the machine has another DMI name than in the file, the file is another machine's. Removing
+    the file forgets the number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = HostFile(path)
+        self._problem = Outage()
+        self._known: _Count | None = None
+
+    def most(self, present: int | None, machine: str | None) -> int | None:
+        """Return the most GPUs so far, *present* of them now; ``None`` where none was ever seen."""
+        if self._known is None or not self._path.exists():
+            self._known = self.load()
+        known = self._known
+        if known is not None and None not in (known.machine, machine) and known.machine != machine:
+            known = None
+        before = 0 if known is None else known.gpus
+        if present is not None and present > before:
+            known = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
+            problem = self._file.write(json.dumps(to_plain(known)) + "\n")
+            if self._problem.changed(problem) and problem is not None:
+                structlog.get_logger().warning("number of GPUs not remembered", problem=problem)
+        self._known = known
+        return None if known is None else known.gpus
+
+    def load(self) -> _Count | None:
+        """Return what the file holds; ``None`` without a file that can be used."""
+        text = self._file.text()
+        if text is None:
+            return None
+        try:
+            found = from_plain(_Count, load_json(text), [])
+        except DecodeError:
+            return None
+        return found if found.schema == COUNT_SCHEMA else None
+
+
+class KnownGpus:
+    """Remembers the GPUs that were offered, so that a new process still lists one that is lost.
+
+    A lost GPU has no UUID to ask for, and NVML may not even count it. Left out of the list it would
+    take capacity along, where the kubelet's own test of device plugins has the capacity stay
+    (kubernetes 1.36 test/e2e_node/device_plugin_failures_test.go).
+
+    The file holds for one boot: after another, hardware may be gone for good.
+    """
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self._file = HostFile(path)
+        self._boot_id = boot_id
+        self._problem = Outage()
+
+    def load(self) -> tuple[Gpu, ...]:
+        """Return the GPUs that this boot is known to have had; none without such a file."""
+        text = self._file.text()
+        if text is None:
+            return ()
+        try:
+            document = from_plain(_Document, load_json(text), [])
+        except DecodeError as error:
+            self._report(str(error))
+            return ()
+        is_ours = document.schema == SCHEMA and document.boot_id == self._boot_id
+        return document.gpus if is_ours else ()
+
+    def save(self, gpus: Sequence[Gpu]) -> None:
+        """Remember *gpus*; a problem with the file is logged once and survived."""
+        kept = tuple(
+            Gpu(  # what a device is made from; the rest changes, and is read again
+                index=gpu.index,
+                uuid=gpu.uuid,
+                minor=gpu.minor,
+                pci=gpu.pci,
+                product=gpu.product,
+                numa_node=gpu.numa_node,
+                mig=gpu.mig,
+            )
+            for gpu in gpus
+        )
+        document = _Document(schema=SCHEMA, boot_id=self._boot_id, gpus=kept)
+        self._report(self._file.write(json.dumps(to_plain(document), indent=1) + "\n"))
+
+    def _report(self, problem: str | None) -> None:
+        if self._problem.changed(problem) and problem is not None:
+            structlog.get_logger().warning("GPUs not remembered", problem=problem)

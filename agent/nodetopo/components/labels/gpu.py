@@ -1,0 +1,234 @@
+"""GPU Feature Discovery's labels of the node and of its GPUs' architecture.
+
+Same keys, same values, same omissions. Source of GFD's behaviour: NVIDIA/k8s-device-plugin
+``internal/lm``, v0.19.0; families from 13 on: v0.20.0.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from nodetopo.components.labels.label import LabelEntry, RawValue
+from nodetopo.model.gpu import DISPLAYS, Gpu
+from nodetopo.model.snapshot import Snapshot
+
+_Fact = TypeVar("_Fact")
+_Value = Callable[[Snapshot], RawValue]
+
+_FAMILIES = {
+    1: "tesla",
+    2: "fermi",
+    3: "kepler",
+    5: "maxwell",
+    6: "pascal",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+    13: "rubin",
+}
+"""Major compute capability → family (GFD ``resource.go``); 7 and 8 are split by the minor."""
+
+_TURING = (7, 5)
+_ADA = (8, 9)
+"""First compute capability of the family that shares its major with an older one."""
+
+_MODES = {"030000": "graphics", "030200": "compute"}
+"""PCI class → GFD's word; VGA controller, 3D controller (PCI Code and ID
+Assignment Specification)."""
+
+
+def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs to compute on, by index, without a station's display adapter."""
+    return tuple(gpu for gpu in snapshot.gpus if gpu.product not in DISPLAYS)
+
+
+def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
+    """Return the GPUs of the model that the labels describe, whole ones before partitioned.
+
+    Of several models it is the one with the most GPUs, of equals the first by name; a GPU of
+    unknown model counts only where there are no others. GFD's values flap instead, as it iterates
+    over a map (v0.19.0, ``internal/lm``). Empty for a node without GPUs, and where lost GPUs of
+    unknown model could make it another.
+    """
+    gpus = counted(snapshot)
+    counts = Counter(gpu.product for gpu in gpus)
+    if not counts:
+        return ()
+    model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
+    if lost := sum(map(is_of_lost_model, gpus)):
+        # All of them may be of any of the other models, or of one that no GPU named.
+        others = [(-counts[name] - lost, name) for name in counts if name not in (None, model)]
+        if model is None or min([*others, (-lost, "")]) < (-counts[model], model):
+            return ()
+    same = (gpu for gpu in gpus if gpu.product == model)
+    return tuple(sorted(same, key=lambda gpu: gpu.is_divided))
+
+
+def is_of_lost_model(gpu: Gpu) -> bool:
+    """Return whether *gpu* was lost before it named its model."""
+    return gpu.is_lost and gpu.product is None
+
+
+def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
+    """Return *fact* of the first of *gpus* that has it: that of a lost GPU may be unknown."""
+    return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
+
+
+def _of_node(fact: _Value) -> _Value:
+    """Return *fact* for nodes with GPUs only: GFD labels no others."""
+    return lambda snapshot: fact(snapshot) if counted(snapshot) else None
+
+
+def _of_gpu(fact: Callable[[Gpu], _Fact | None]) -> Callable[[Snapshot], _Fact | None]:
+    """Return *fact* of the model that stands for the node."""
+    return lambda snapshot: first_known(described(snapshot), fact)
+
+
+def _driver_version(part: int | None = None) -> _Value:
+    """Return the driver version, or one *part* of it."""
+
+    def value(snapshot: Snapshot) -> RawValue:
+        parts = (snapshot.driver_version or "").split(".")
+        if len(parts) not in {2, 3}:  # GFD then refuses to label at all
+            return None
+        if part is None:
+            return snapshot.driver_version if parts[0] else None
+        return parts[part] if part < len(parts) else None
+
+    return _of_node(value)
+
+
+def _cuda_version(part: int | None = None) -> _Value:
+    """Return the CUDA version of the driver, or one *part* of it."""
+
+    def value(snapshot: Snapshot) -> RawValue:
+        version = snapshot.cuda_version
+        if version is None:
+            return None
+        return ".".join(map(str, version)) if part is None else version[part]
+
+    return _of_node(value)
+
+
+def _capability(gpu: Gpu) -> tuple[int, int] | None:
+    # A major of 0 stands for "unknown" with GFD, which then writes none of these labels.
+    capability = gpu.compute_capability
+    return capability if capability is not None and capability[0] > 0 else None
+
+
+def _compute(part: int) -> _Value:
+    return _of_gpu(lambda gpu: capability[part] if (capability := _capability(gpu)) else None)
+
+
+def _family(gpu: Gpu) -> str | None:
+    capability = _capability(gpu)
+    if capability is None:
+        return None
+    if capability[0] == _TURING[0]:
+        return "turing" if capability >= _TURING else "volta"
+    if capability[0] == _ADA[0]:
+        return "ada-lovelace" if capability >= _ADA else "ampere"
+    return _FAMILIES.get(capability[0], "undefined")
+
+
+def _is_mig_capable(snapshot: Snapshot) -> bool | None:
+    if any(gpu.mig is not None for gpu in counted(snapshot)):
+        return True
+    is_unread = any(issue.call == "nvmlDeviceGetMigMode" for issue in snapshot.issues)
+    is_unread |= any(gpu.is_of_lost_mode for gpu in counted(snapshot))
+    return None if snapshot.driver_version is None or is_unread else False
+
+
+def _mode(snapshot: Snapshot) -> str | None:
+    gpus = counted(snapshot)
+    placed = [gpu for gpu in gpus if gpu.function is not None or not gpu.is_lost]
+    classes = [gpu.function and gpu.function.pci_class for gpu in placed]
+    modes = {_MODES.get(pci_class or "", "unknown") for pci_class in classes}
+    if len(modes) > 1:
+        return "unknown"
+    # One that was lost before its PCI function was read may be of another class.
+    return None if len(placed) < len(gpus) and modes != {"unknown"} else modes.pop()
+
+
+_NVML_COMPUTE = "nvmlDeviceGetCudaComputeCapability"
+_FEW = "a handful"
+
+
+def _driver(suffix: str, meaning: str, value: _Value) -> LabelEntry:
+    is_cuda = "runtime" in suffix
+    return LabelEntry(
+        key=f"nvidia.com/{suffix}",
+        meaning=meaning,
+        source="nvmlSystemGetCudaDriverVersion_v2" if is_cuda else "nvmlSystemGetDriverVersion",
+        cardinality="one per driver version",
+        value=value,
+    )
+
+
+ENTRIES: tuple[LabelEntry, ...] = (
+    LabelEntry(
+        key="nvidia.com/gpu.machine",
+        meaning="Machine type by its firmware; `unknown` where it names none.",
+        source="DMI `product_name`",
+        cardinality="one per machine type",
+        value=_of_node(lambda snapshot: snapshot.product_name or "unknown"),
+    ),
+    _driver("cuda.driver-version.major", "Driver version, first part.", _driver_version(0)),
+    _driver("cuda.driver-version.minor", "Driver version, second part.", _driver_version(1)),
+    _driver(
+        "cuda.driver-version.revision",
+        "Driver version, third part; absent where it has two.",
+        _driver_version(2),
+    ),
+    _driver("cuda.driver-version.full", "Driver version.", _driver_version()),
+    _driver("cuda.driver.major", "Older name of `cuda.driver-version.major`.", _driver_version(0)),
+    _driver("cuda.driver.minor", "Older name of `cuda.driver-version.minor`.", _driver_version(1)),
+    _driver("cuda.driver.rev", "Older name of `cuda.driver-version.revision`.", _driver_version(2)),
+    _driver("cuda.runtime-version.major", "CUDA the driver supports, major.", _cuda_version(0)),
+    _driver("cuda.runtime-version.minor", "CUDA the driver supports, minor.", _cuda_version(1)),
+    _driver("cuda.runtime-version.full", "CUDA the driver supports.", _cuda_version()),
+    _driver("cuda.runtime.major", "Older name of `cuda.runtime-version.major`.", _cuda_version(0)),
+    _driver("cuda.runtime.minor", "Older name of `cuda.runtime-version.minor`.", _cuda_version(1)),
+    LabelEntry(
+        key="nvidia.com/mig.capable",
+        meaning="Whether any GPU can be partitioned (MIG).",
+        source="nvmlDeviceGetMigMode, supported or not",
+        cardinality="2",
+        value=_of_node(_is_mig_capable),
+    ),
+    LabelEntry(
+        key="nvidia.com/mps.capable",
+        meaning="Whether GPUs are shared through MPS: never, so far.",
+        source="fixed",
+        cardinality="1",
+        value=_of_node(lambda _: False),
+    ),
+    LabelEntry(
+        key="nvidia.com/gpu.family",
+        meaning="Architecture of that model; `undefined` where newer than this program.",
+        source=_NVML_COMPUTE,
+        cardinality=_FEW,
+        value=_of_gpu(_family),
+    ),
+    LabelEntry(
+        key="nvidia.com/gpu.compute.major",
+        meaning="CUDA compute capability of that model, major.",
+        source=_NVML_COMPUTE,
+        cardinality=_FEW,
+        value=_compute(0),
+    ),
+    LabelEntry(
+        key="nvidia.com/gpu.compute.minor",
+        meaning="CUDA compute capability of that model, minor.",
+        source=_NVML_COMPUTE,
+        cardinality=_FEW,
+        value=_compute(1),
+    ),
+    LabelEntry(
+        key="nvidia.com/gpu.mode",
+        meaning="`compute` (3D controllers), `graphics` (VGA) or, where they differ, `unknown`.",
+        source="PCI class in sysfs",
+        cardinality="3",
+        value=_of_node(_mode),
+    ),
+)

@@ -1,0 +1,360 @@
+"""GFD's labels of resources: ``nvidia.com/gpu.*``, the same about each MIG profile, and vGPUs.
+
+What a resource is, how many devices it has and how it is shared. Source of GFD's behaviour:
+NVIDIA/k8s-device-plugin ``internal/lm`` (``mig-strategy.go`` for MIG), v0.19.0. Unlike with GFD,
+a MIG device that could not be read leaves the labels of others alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nodetopo.components.labels.gpu import counted, described, first_known, is_of_lost_model
+from nodetopo.components.labels.label import (
+    LabelEntry,
+    LabelFamily,
+    LabelRow,
+    RawValue,
+    RuledLabel,
+    marked,
+    sanitise,
+)
+from nodetopo.components.labels.rules import LabelRules, SharedLabel
+from nodetopo.model.gpu import Gpu, MigAttributes, MigInstance, Virtualization
+from nodetopo.model.kubernetes import GPU_RESOURCE, MIG_RESOURCES
+from nodetopo.model.pci import VgpuHost
+from nodetopo.model.snapshot import Snapshot
+
+LONGEST_PROFILE = 42
+"""Characters of a profile's name; with ``mig-`` before it and ``.sharing-strategy`` behind it a
+key's name has 63 (k8s.io/apimachinery validation)."""
+
+_Part = tuple[Gpu, MigInstance]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceFacts:
+    """One resource.
+
+    Attributes:
+        model: of the GPU; ``None`` where it, or the profile, is unknown.
+        marks: what the product label appends to the model, for MIG and for sharing.
+        count: devices, before sharing multiplies them; ``None`` where a lost GPU may have more.
+        replicas: how often each is offered; 0 where GFD holds that it cannot be shared, ``None``
+            where that depends on a lost GPU.
+        strategy: ``none`` or ``time-slicing``; ``None`` where nothing is offered, or where that
+            depends on a lost GPU.
+        memory_mib: of one device.
+        attributes: of one MIG device; ``None`` for whole GPUs.
+    """
+
+    model: str | None
+    count: int | None
+    marks: tuple[str, ...] = ()
+    replicas: int | None = 1
+    strategy: str | None = "none"
+    memory_mib: int | None = None
+    attributes: MigAttributes | None = None
+
+    def shared(self, rule: SharedLabel | None) -> "ResourceFacts":
+        """Return the facts where the resource is shared by *rule*; ``None`` shares nothing.
+
+        Only a resource that keeps its name has ``SHARED`` in its product: a new name is enough.
+        """
+        if rule is None:
+            return self
+        marks = self.marks if rule.is_renamed else (*self.marks, "SHARED")
+        return replace(self, marks=marks, replicas=rule.replicas, strategy="time-slicing")
+
+
+def facts(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
+    """Return what ``nvidia.com/gpu.*`` describes by *rules*.
+
+    ``None`` without GPUs, and where it depends on what a lost GPU did not say.
+    """
+    if rules.mig != "single":
+        return whole_gpus(snapshot, rules)
+    gpus = counted(snapshot)
+    if any(gpu.is_of_lost_mode for gpu in gpus) and breach(gpus) is None:
+        return None
+    parts = single(snapshot, rules)
+    return whole_gpus(snapshot, rules) if parts is None else parts
+
+
+def whole_gpus(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
+    """Return the facts of the node's GPUs, partitioned or not; ``None`` for a node without any.
+
+    Sharing counts where one of them is whole: GFD writes 0 replicas of a model whose every GPU is
+    partitioned.
+    """
+    gpus = described(snapshot)
+    if not gpus:
+        return None
+    lost = any(map(is_of_lost_model, counted(snapshot)))
+    rule = rules.shared.get(GPU_RESOURCE)
+    whole = ResourceFacts(
+        model=gpus[0].product,
+        count=None if lost else len(gpus),
+        memory_mib=first_known(gpus, lambda gpu: gpu.memory_mib or None),
+    )
+    if any(not gpu.is_divided and not gpu.is_of_lost_mode for gpu in gpus):
+        return whole.shared(rule)
+    if all(gpu.is_divided for gpu in gpus) and not lost:
+        return replace(whole, replicas=0)
+    whole = replace(whole, replicas=None)
+    return whole if rule is None else replace(whole, model=None, strategy=None)
+
+
+def single(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
+    """Return the facts that replace those of GPUs under the MIG strategy ``single``.
+
+    ``None`` where no GPU is in MIG mode. A node that violates the strategy offers nothing, and its
+    product ends in ``MIG-INVALID``.
+    """
+    gpus = counted(snapshot)
+    divided = [gpu for gpu in gpus if gpu.is_divided]
+    if not divided:
+        return None
+    if breach(gpus) is not None:
+        return ResourceFacts(
+            model=divided[0].product,
+            marks=("MIG-INVALID",),
+            count=0,
+            replicas=0,
+            strategy=None,
+            memory_mib=0,
+        )
+    return _facts(_parts(gpus)).shared(rules.shared.get(GPU_RESOURCE))
+
+
+def breach(gpus: Sequence[Gpu]) -> str | None:
+    """Return how *gpus* violate the strategy ``single``; ``None`` where they do not.
+
+    Either no GPU is in MIG mode, or all are, each with MIG devices and all of one profile. A lost
+    GPU whose mode was never read violates nothing, nor does a profile that was not read.
+    """
+    divided = [gpu for gpu in gpus if gpu.is_divided]
+    if any(not gpu.mig.instances for gpu in divided if gpu.mig is not None):
+        return "a GPU is in MIG mode without a MIG device"
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not gpu.is_of_lost_mode]
+    if divided and whole:
+        return "some GPUs are in MIG mode and some are not"
+    profiles = {instance.profile for _, instance in _parts(gpus) if instance.profile is not None}
+    return "there are MIG devices of several profiles" if len(profiles) > 1 else None
+
+
+def mixed(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, ResourceFacts]:
+    """Return the facts of each MIG profile under the strategy ``mixed``, by resource.
+
+    Also of MIG devices that share their GPU instance, which no resource offers: GFD counts them,
+    too.
+    """
+    alike: dict[str, list[_Part]] = {}
+    for part in _parts(counted(snapshot)):
+        name = _profile(part[1])
+        if name is not None:
+            alike.setdefault(f"{MIG_RESOURCES}{name}", []).append(part)
+    facts = {name: _facts(parts).shared(rules.shared.get(name)) for name, parts in alike.items()}
+    if any(gpu.is_of_lost_mode for gpu in counted(snapshot)):
+        return {name: replace(known, count=None) for name, known in facts.items()}
+    return facts
+
+
+def _facts(parts: Sequence[_Part]) -> ResourceFacts:
+    """Return the facts of *parts*, which are alike: the first stands for all."""
+    gpu, first = parts[0]
+    name = _profile(first)
+    attributes = next((it.attributes for _, it in parts if it.attributes is not None), None)
+    return ResourceFacts(
+        model=None if name is None else gpu.product,
+        marks=(f"MIG-{name}",),
+        count=len(parts),
+        memory_mib=None if attributes is None else attributes.memory_mib,
+        attributes=attributes,
+    )
+
+
+def _parts(gpus: Iterable[Gpu]) -> list[_Part]:
+    return [(gpu, instance) for gpu in gpus if gpu.mig for instance in gpu.mig.instances]
+
+
+def _profile(instance: MigInstance) -> str | None:
+    """Return the profile as in keys, ``1g.10gb.me``; ``None`` for one that no key can hold."""
+    name = (instance.profile or "").replace("+", ".")
+    return name if name and sanitise(name) == name and len(name) <= LONGEST_PROFILE else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suffix:
+    """The end of a key, and what the label says.
+
+    Attributes:
+        gpu: the meaning of ``nvidia.com/gpu.*``, with what it says about MIG devices.
+        mig: the meaning of ``nvidia.com/mig-<profile>.*``.
+    """
+
+    name: str
+    gpu: str
+    mig: str
+    source: str
+    cardinality: str
+    value: Callable[[ResourceFacts], RawValue]
+
+    def of_gpu(self) -> LabelRow:
+        """Return the label ``nvidia.com/gpu.*``."""
+
+        def value(snapshot: Snapshot, rules: LabelRules) -> RawValue:
+            known = facts(snapshot, rules)
+            return None if known is None else self.value(known)
+
+        return RuledLabel(
+            key=f"{GPU_RESOURCE}.{self.name}",
+            meaning=self.gpu,
+            source=self.source,
+            cardinality=self.cardinality,
+            value=value,
+        )
+
+    def of_profile(self) -> LabelRow:
+        """Return the labels ``nvidia.com/mig-<profile>.*``."""
+
+        def values(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
+            profiles = mixed(snapshot, rules) if rules.mig == "mixed" else {}
+            return {f"{name}.{self.name}": self.value(it) for name, it in profiles.items()}
+
+        return LabelFamily(
+            key=f"{MIG_RESOURCES}<profile>.{self.name}",
+            meaning=self.mig,
+            source=self.source,
+            cardinality=self.cardinality,
+            values=values,
+        )
+
+
+def _of_attribute(name: str, what: str, value: Callable[[MigAttributes], int]) -> _Suffix:
+    return _Suffix(
+        name=name,
+        gpu=f"{what} of one MIG device, under the MIG strategy `single`.",
+        mig=f"{what} of one of them.",
+        source="nvmlDeviceGetAttributes_v2",
+        cardinality="a handful",
+        value=lambda it: None if it.attributes is None else value(it.attributes),
+    )
+
+
+_SUFFIXES = (
+    _Suffix(
+        name="product",
+        gpu="GPU model. With several models: the one with most GPUs, then the first by name. "
+        "Under the MIG strategy `single`: with `MIG-<profile>`, or `MIG-INVALID` where the GPUs "
+        "are not all alike. Ends in `SHARED` where GPUs are, and are not renamed.",
+        mig="GPU model with `MIG-<profile>`, under the MIG strategy `mixed`.",
+        source="nvmlDeviceGetName, settings",
+        cardinality="one per GPU model",
+        value=lambda it: None if it.model is None else marked(it.model, it.marks),
+    ),
+    _Suffix(
+        name="count",
+        gpu="GPUs of that model, or MIG devices; 0 for `MIG-INVALID`.",
+        mig="MIG devices of that profile.",
+        source="nvmlDeviceGetCount_v2, nvmlDeviceGetName",
+        cardinality="a handful",
+        value=lambda it: it.count,
+    ),
+    _Suffix(
+        name="replicas",
+        gpu="How often each is offered: 1 unless shared; 0 where MIG partitions all of them, or "
+        "for `MIG-INVALID`.",
+        mig="How often each is offered: 1 unless shared.",
+        source="nvmlDeviceGetMigMode, settings",
+        cardinality="a handful",
+        value=lambda it: it.replicas,
+    ),
+    _Suffix(
+        name="sharing-strategy",
+        gpu="How they are shared: `none` or `time-slicing`; absent for `MIG-INVALID`.",
+        mig="How they are shared: `none` or `time-slicing`.",
+        source="settings",
+        cardinality="2",
+        value=lambda it: it.strategy,
+    ),
+    _Suffix(
+        name="memory",
+        gpu="Memory of one GPU of that model, or of one MIG device, MiB; 0 for `MIG-INVALID`.",
+        mig="Memory of one of them, MiB.",
+        source="nvmlDeviceGetMemoryInfo, nvmlDeviceGetAttributes_v2",
+        cardinality="one per GPU model",
+        value=lambda it: it.memory_mib,
+    ),
+    _of_attribute("multiprocessors", "Multiprocessors", lambda it: it.multiprocessors),
+    _of_attribute("slices.gi", "GPU slices", lambda it: it.gpu_instance_slices),
+    _of_attribute("slices.ci", "Compute slices", lambda it: it.compute_instance_slices),
+    _of_attribute("engines.copy", "Copy engines", lambda it: it.copy_engines),
+    _of_attribute("engines.decoder", "Video decoders", lambda it: it.decoders),
+    _of_attribute("engines.encoder", "Video encoders", lambda it: it.encoders),
+    _of_attribute("engines.jpeg", "JPEG decoders", lambda it: it.jpeg_engines),
+    _of_attribute("engines.ofa", "Optical flow engines", lambda it: it.ofa_engines),
+)
+
+
+def _vgpu_host(gpu: Gpu) -> VgpuHost | None:
+    return None if gpu.function is None else gpu.function.vgpu_host
+
+
+def _is_vgpu_present(snapshot: Snapshot) -> bool | None:
+    """Return whether any GPU is virtual; unknown where it is of another GPU.
+
+    GFD reads PCI config space alone, and so needs privileges to find that there is no vGPU; NVML
+    says so to everybody.
+    """
+    known: set[bool | None] = set()
+    for gpu in counted(snapshot):
+        if _vgpu_host(gpu) is not None or gpu.virtualization is Virtualization.VGPU:
+            return True
+        known.add(None if gpu.virtualization is None else False)
+    return None if not known or None in known else False
+
+
+def _of_vgpu_host(fact: Callable[[VgpuHost], str]) -> Callable[[Snapshot], str | None]:
+    def value(snapshot: Snapshot) -> str | None:
+        host = first_known(counted(snapshot), _vgpu_host)
+        return None if host is None else fact(host)
+
+    return value
+
+
+_CONFIG_SPACE = "vendor-specific capability in the GPU's PCI config space"
+
+ENTRIES: tuple[LabelRow, ...] = (
+    RuledLabel(
+        key="nvidia.com/mig.strategy",
+        meaning="How MIG devices are offered: `single` or `mixed`; absent for neither.",
+        source="settings",
+        cardinality="2",
+        value=lambda snapshot, rules: (
+            rules.mig if rules.mig != "none" and counted(snapshot) else None
+        ),
+    ),
+    *(suffix.of_gpu() for suffix in _SUFFIXES),
+    *(suffix.of_profile() for suffix in _SUFFIXES),
+    LabelEntry(
+        key="nvidia.com/vgpu.present",
+        meaning="Whether a GPU of this node is a virtual one (NVIDIA vGPU).",
+        source=f"nvmlDeviceGetVirtualizationMode, {_CONFIG_SPACE}",
+        cardinality="2",
+        value=_is_vgpu_present,
+    ),
+    LabelEntry(
+        key="nvidia.com/vgpu.host-driver-version",
+        meaning="Driver of the host that virtual GPUs come from; absent without them.",
+        source=_CONFIG_SPACE,
+        cardinality="one per driver version",
+        value=_of_vgpu_host(lambda host: host.driver_version),
+    ),
+    LabelEntry(
+        key="nvidia.com/vgpu.host-driver-branch",
+        meaning="Branch of that driver.",
+        source=_CONFIG_SPACE,
+        cardinality="one per driver version",
+        value=_of_vgpu_host(lambda host: host.driver_branch),
+    ),
+)

@@ -1,0 +1,388 @@
+"""Labels published by Node Feature Discovery (NFD): a feature file, or a NodeFeature object."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from nodetopo.components.labels.outputs.output import (
+    NFD_FILE,
+    NODE_FEATURE,
+    NOTHING,
+    DesiredLabels,
+    LabelChanges,
+    compare,
+    is_valid,
+)
+from nodetopo.errors import ApiUnavailable, InputError
+from nodetopo.kubeapi import apply
+from nodetopo.kubeapi.apply import FIELD_MANAGER, AppliedObject, Connect, connection, owned_keys
+
+MAX_BYTES = 65536
+"""NFD skips a larger file (nfd v0.19, source/local/local.go, MaxFeatureFileSize)."""
+
+UNSEEN_S = 1.1
+"""NFD's worker looks at its directory as soon as anything happens there, and then ignores
+everything for up to a second (nfd v0.19, source/local/local.go, runNotifier). It would notice the
+temporary file, but not that it is renamed; until it looks by itself, a minute later, or never if
+its ``core.sleepInterval`` is 0. A little longer than a second, because that is a timer's."""
+
+API_VERSION = "nfd.k8s-sigs.io/v1alpha1"
+
+NODE_NAME_LABEL = "nfd.node.kubernetes.io/node-name"
+
+LONGEST_NODE = 63
+"""Characters of the name of a Node that NFD can find: it is the value of that label."""
+
+_LABELS = ("spec", "labels")
+"""The field of the object with the labels."""
+
+_REFUSED = (401, 403, 404)
+
+Owners = tuple[Mapping[str, Any], ...]
+"""Entries of ``metadata.ownerReferences``."""
+
+
+class NfdFile:
+    """Keep a feature file, which NFD's worker on the node reads and publishes; a LabelOutput.
+
+    NFD (v0.19, source/local/local.go) takes ``key`` or ``key=value``, a line each, out of every
+    file of its directory whose name begins with no dot, and of none over 64 KiB. A line that
+    begins with ``#`` is a comment or a directive. The directive ``# +expiry-time=…`` ends the
+    labels below it at a time; none is written: labels would then be lost whenever this program
+    is stopped, and the file would have to be rewritten again and again.
+
+    The whole content of the file is ours. Only :meth:`remove` deletes it: labels outlive this
+    program.
+    """
+
+    name = NFD_FILE
+    needs_api = False
+    is_on_node = False
+
+    def __init__(self, path: Path, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """Touch nothing yet; a write takes a *pause* of :data:`UNSEEN_S`."""
+        self._path = path
+        self._pause = pause
+        self._filter = LabelFilter(str(path))
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return str(self._path)
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """Labels, as (key, value), that NFD would not take; not written."""
+        return self._filter.refused
+
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Return what :meth:`publish` would change.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        text = self._read()
+        lines = (line.strip() for line in (text or "").split("\n"))
+        pairs = (line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
+        present = {key: value for key, value in pairs if passes(key, value)}
+        wanted = self._filter.passing(desired.labels)
+        changes = compare(
+            present,
+            present,
+            wanted,
+            keep=desired.unread if complete else None,
+            is_there=text is not None,
+        )
+        return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
+
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Write the labels of *desired* into the file; return what that changed.
+
+        Raises:
+            InputError: the file cannot be read or written; it is left unchanged.
+        """
+        changes = self.changes(desired, complete=complete)
+        if not changes:
+            return changes
+        text = _text({**changes.kept, **self._filter.passing(desired.labels)})
+        if len(text.encode()) > MAX_BYTES:
+            raise InputError(f"{self._path}: over {MAX_BYTES} bytes", "NFD reads no such file")
+        # Replaced as a whole, by a temporary file whose name NFD does not read.
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        try:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)  # NFD's worker is another user
+                os.fsync(file.fileno())  # or a crash of the machine could leave it empty
+            self._pause(UNSEEN_S)
+            temporary.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise self._error("write", error) from None
+        return changes
+
+    def remove(self) -> LabelChanges:
+        """Delete the file; return the labels that it had.
+
+        Raises:
+            InputError: the file is still there.
+        """
+        changes = self.changes(NOTHING, complete=True)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("delete", error) from None
+        return changes
+
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Return ``False``: the Node does not show changes of the file."""
+        del node
+        return False
+
+    def _read(self) -> str | None:
+        """Return the file's text; ``None`` without a file; never blocks on a special file."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error("read", error) from None
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise self._error("read", OSError(0, "not a regular file"))
+            return file.read(MAX_BYTES + 1).decode(errors="replace")
+
+    def _error(self, verb: str, error: OSError) -> InputError:
+        cure = f"is NFD installed, and its directory {self._path.parent} mounted with write access?"
+        return InputError(f"cannot {verb} {self._path}: {error.strerror}", cure)
+
+
+class NodeFeaturePublisher:
+    """Keep a NodeFeature object, which NFD's master turns into labels of the Node; a LabelOutput.
+
+    It takes the right to write such an object in the own namespace instead of the right to patch
+    Nodes. NFD finds the Node by a label of the object, and merges the objects of a Node: those of
+    its own namespace first, then by name, and a later one wins (nfd v0.19.0,
+    pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures).
+
+    The whole object is ours.
+    """
+
+    name = NODE_FEATURE
+    needs_api = True
+    is_on_node = False
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node: str,
+        *,
+        namespace: str,
+        pod: str | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        """Send no request yet.
+
+        Args:
+            kubeconfig: of the API server; ``None`` for the pod's own account.
+            node: the name of the Node that the labels are for.
+            namespace: of the object, and of *pod*.
+            pod: the pod of this program, whose controller will own the object; ``None`` for an
+                object without an owner.
+            connect: a shared connection, instead of one by *kubeconfig*.
+        """
+        self._connect = connect or connection(kubeconfig)
+        self._node = node
+        self._namespace = namespace
+        self._pod = pod
+        self._name = f"nodetopo-{node}"
+        collection = f"/apis/{API_VERSION}/namespaces/{quote(namespace, safe='')}/nodefeatures"
+        path = f"{collection}/{quote(self._name, safe='')}"
+        self._object = AppliedObject(self._connect, path, self._cure, is_whole=True)
+        self._filter = LabelFilter(self.place)
+        self._owners: Owners | None = () if pod is None else None
+
+    @property
+    def place(self) -> str:
+        """The object, as ``kubectl`` names it, and its namespace."""
+        return f"nodefeature/{self._name} in {self._namespace}"
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """Labels, as (key, value), that NFD would not take; not sent."""
+        return self._filter.refused
+
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Return what :meth:`publish` would change.
+
+        Raises:
+            ApiUnavailable: the object cannot be read.
+        """
+        existing = self._object.find()
+        spec, metadata = ((existing or {}).get(part) or {} for part in ("spec", "metadata"))
+        present = spec.get("labels") or {}
+        uids = {owner.get("uid", "") for owner in metadata.get("ownerReferences") or ()}
+        node_label = (metadata.get("labels") or {}).get(NODE_NAME_LABEL)
+        is_stale = node_label != self._node or any(
+            owner["uid"] not in uids for owner in self._known_owners()
+        )
+        return compare(
+            present,
+            owned_keys(metadata, FIELD_MANAGER, _LABELS) & present.keys(),
+            self._filter.passing(desired.labels),
+            keep=desired.unread if complete else None,
+            is_there=existing is not None,
+            is_stale=is_stale,
+        )
+
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Write the labels of *desired* into the object; return what that changed.
+
+        Raises:
+            ApiUnavailable: the write may have failed.
+        """
+        changes = self.changes(desired, complete=complete)
+        if not changes:
+            return changes
+        metadata: dict[str, Any] = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "labels": {NODE_NAME_LABEL: self._node},
+        }
+        if owners := self._known_owners():
+            metadata["ownerReferences"] = list(owners)
+        labels = {**changes.kept, **self._filter.passing(desired.labels)}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "NodeFeature",
+            "metadata": metadata,
+            "spec": {"features": {}, "labels": dict(sorted(labels.items()))},
+        }
+        self._object.checked("PATCH", self._object.apply(body))
+        return changes
+
+    def remove(self) -> LabelChanges:
+        """Delete the object; return the labels that it had.
+
+        Raises:
+            ApiUnavailable: it may still exist.
+        """
+        self._owners = ()
+        changes = self.changes(NOTHING, complete=True)
+        if changes.is_there:
+            self._object.delete()
+        return changes
+
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Return ``False``: the Node does not show changes of the object."""
+        del node
+        return False
+
+    def _known_owners(self) -> Owners:
+        if self._owners is None and self._pod is not None:
+            self._owners = owners_through_pod(self._connect, self._namespace, self._pod)
+        return self._owners or ()
+
+    def _cure(self, status: int) -> str:
+        match status:
+            case 403:
+                return (
+                    "grant `get`, `create`, `patch` and `delete` on nodefeatures.nfd.k8s-sigs.io "
+                    f"in the namespace {self._namespace}"
+                )
+            case 404:
+                return "install Node Feature Discovery, and check the namespace"
+            case 422 if len(self._node) > LONGEST_NODE:
+                limit = f"names of nodes of {LONGEST_NODE} characters at most"
+                return f"use another of the label-outputs: NFD's objects take {limit}"
+            case _:
+                return apply.cure(status)
+
+
+class LabelFilter:
+    """Hold back labels that NFD would not publish unchanged, so that no bad label affects others.
+
+    NFD's master skips bad labels one by one, but not all: a label below a domain that its settings
+    both deny and allow, as ``denyLabelNs: ["*"]`` does, is sent on unchecked, and the API server
+    then refuses all labels of the Node (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
+    filterFeatureLabel).
+    """
+
+    def __init__(self, place: str) -> None:
+        """*place* is the name of the output in the log."""
+        self._place = place
+        self._refused: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """All labels held back so far, as (key, value)."""
+        return self._refused
+
+    def passing(self, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return the *labels* that may be published; the others are logged, once."""
+        refused = frozenset(item for item in labels.items() if not passes(*item))
+        for key, value in sorted(refused - self._refused):
+            structlog.get_logger().error("label refused", place=self._place, key=key, value=value)
+        self._refused |= refused
+        return {key: value for key, value in labels.items() if (key, value) not in refused}
+
+
+def passes(key: str, value: str) -> bool:
+    """Return whether Kubernetes takes the label, and NFD does not change its key.
+
+    NFD adds its own domain to a key without one (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
+    addNsToMapKeys).
+    """
+    return "/" in key and is_valid(key, value)
+
+
+def owners_through_pod(connect: Connect, namespace: str, pod: str) -> Owners:
+    """Return the controller of *pod* as an owner, or the pod itself if it has none.
+
+    With the DaemonSet as owner an object outlives the pods, which a rollout replaces, and the
+    cluster's garbage collector deletes it after an uninstall. GFD uses its pod (k8s-device-plugin
+    v0.19.0), which would be a write for each new pod.
+
+    Empty if the API server does not let us read the pod: labels are more important than the
+    clean-up.
+
+    Raises:
+        ApiUnavailable: the owner cannot be read now.
+    """
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
+    answer = connect().get_metadata(path, {"resourceVersion": "0"})
+    if answer.status in _REFUSED:
+        problem = str(answer.body.get("message") or f"HTTP {answer.status}")
+        structlog.get_logger().warning("owner of the pod not known", pod=pod, problem=problem)
+        return ()
+    if answer.status != 200:
+        raise ApiUnavailable(
+            f"GET {path}: HTTP {answer.status}",
+            "it is tried again later",
+            retry_after_s=answer.retry_after_s,
+        )
+    metadata = answer.body.get("metadata") or {}
+    itself = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": metadata.get("uid")}
+    controllers = (one for one in metadata.get("ownerReferences") or () if one.get("controller"))
+    owner = next(controllers, itself)
+    # As one owner among others: it neither controls the object nor blocks its own deletion.
+    return ({key: owner.get(key) for key in ("apiVersion", "kind", "name", "uid")},)
+
+
+def _text(labels: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in sorted(labels.items()))

@@ -1,0 +1,175 @@
+"""The interface of every label output: show what would change, publish, remove."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from nodetopo.formats.names import DNS_NAME, PART
+
+NODE = "node"
+NFD_FILE = "nfd-file"
+NODE_FEATURE = "node-feature"
+
+OUTPUTS = (NODE, NFD_FILE, NODE_FEATURE)
+"""The names of all outputs, as in the setting ``label-outputs``."""
+
+FEATURES_DIRECTORY = Path("/etc/kubernetes/node-feature-discovery/features.d")
+"""Of the host, read by NFD's worker there (nfd v0.19, source/local/local.go)."""
+
+FEATURE_FILE = FEATURES_DIRECTORY / "nodetopo"
+"""Files are read by name, and the value of a later file wins: ours after GFD's, ``gfd``."""
+
+NAMESPACE = "nodetopo"
+"""Of the objects in deploy/daemonset."""
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds its own (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
+
+_KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
+_VALUE = re.compile(f"({PART})?", re.ASCII)
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredLabels:
+    """What should be published about a node, by one scan and one set of rules.
+
+    Attributes:
+        labels: value by key.
+        unread: keys that are not in *labels* because their facts were not read; if they are
+            published already, they stay.
+        annotations: of the Node, value by key; ``None`` leaves the existing ones.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    unread: frozenset[str] = field(default_factory=frozenset)
+    annotations: Mapping[str, str] | None = None
+
+
+NOTHING = DesiredLabels(annotations=_NONE)
+"""For a node from which everything of ours is removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelChanges:
+    """How an output differs from what it should hold; true if a write is needed.
+
+    Attributes:
+        added: labels that are missing.
+        changed: key → present value and wanted value.
+        removed: own labels that are removed.
+        kept: own labels that are not wanted, but stay: their absence is not proven yet.
+        is_there: whether the output holds anything of ours.
+        is_stale: whether something besides labels has to be written.
+    """
+
+    added: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    is_there: bool = False
+    is_stale: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed or self.is_stale)
+
+
+class LabelOutput(Protocol):
+    """A place that labels are published to. One thread uses it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the setting ``label-outputs``."""
+
+    @property
+    def place(self) -> str:
+        """The node, file or object, for people."""
+
+    @property
+    def needs_api(self) -> bool:
+        """Whether it is a part of the API server."""
+
+    @property
+    def is_on_node(self) -> bool:
+        """Whether it is a part of the Node object, so that a watch of that shows its changes."""
+
+    @property
+    def refused(self) -> frozenset[tuple[str, str]]:
+        """Labels, as (key, value), that the output does not take; not sent again."""
+
+    def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Return what :meth:`publish` would change; writes nothing.
+
+        Raises:
+            AgentError: the output cannot be read.
+        """
+
+    def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
+        """Publish *desired*, by a write only if needed; return what changed.
+
+        Own labels that are absent from *desired* are removed only if *complete* says that their
+        absence is evidence, except for the unread ones. Labels of others are not touched.
+
+        Raises:
+            AgentError: the write may have failed. An ApiUnavailable carries the pause that the
+                API server asked for.
+        """
+
+    def remove(self) -> LabelChanges:
+        """Remove everything of ours; return what was removed.
+
+        Raises:
+            AgentError: it may still be there.
+        """
+
+    def is_disturbed(self, node: Mapping[str, Any]) -> bool:
+        """Return whether the metadata of the Node shows that somebody changed our labels."""
+
+
+def compare(
+    present: Mapping[str, str],
+    own: Collection[str],
+    wanted: Mapping[str, str],
+    *,
+    keep: Collection[str] | None,
+    is_there: bool,
+    is_stale: bool = False,
+) -> LabelChanges:
+    """Return how *present* differs from *wanted*.
+
+    *own* are our keys in *present*; of those that are not wanted *keep* stay, or all for ``None``.
+    """
+    surplus = {key: present[key] for key in own if key not in wanted}
+    kept = {key: value for key, value in surplus.items() if keep is None or key in keep}
+    return LabelChanges(
+        added={key: value for key, value in wanted.items() if key not in present},
+        changed={
+            key: (present[key], value)
+            for key, value in wanted.items()
+            if key in present and present[key] != value
+        },
+        removed={key: value for key, value in surplus.items() if key not in kept},
+        kept=kept,
+        is_there=is_there,
+        is_stale=is_stale,
+    )
+
+
+def is_valid(key: str, value: str) -> bool:
+    """Return whether Kubernetes takes the label (API reference, "Labels and Selectors").
+
+    For outputs that do not check labels themselves.
+    """
+    return bool(_KEY.fullmatch(key) and _VALUE.fullmatch(value))
+
+
+def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
+    """Return the namespace of this pod; ``None`` outside of one."""
+    try:
+        return file.read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,218 @@
+"""The labels of the network cards that GPUs reach other nodes through.
+
+Of all RDMA devices these are the nearest of any GPU, by nvidia-smi's levels; of several equally
+near, the fastest: NCCL takes those too, and the slower ones serve storage or management. Of two
+link layers the one that more GPUs have nearest counts, then InfiniBand.
+"""
+
+import re
+from collections import Counter
+
+from nodetopo.components.labels.label import LabelEntry
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.selection import (
+    PROTOCOLS,
+    job_hcas,
+    layer_of,
+    nearest_by_gpu,
+    network_cards,
+    rates,
+)
+from nodetopo.topology.affinity import hca_closeness
+from nodetopo.topology.matrix import word
+
+RATE_KEY = "gpu.topology/rdma-rate"
+GDR_KEY = "gpu.topology/gdr"
+SPREAD_KEY = "gpu.topology/rdma-nics-per-numa"
+NETNS_KEY = "gpu.topology/rdma-netns"
+DATA_DIRECT_KEY = "gpu.topology/data-direct"
+
+_DMABUF_SINCE = (5, 12)
+"""The first kernel whose RDMA drivers register dma-bufs (ibv_reg_dmabuf_mr, Linux 5.12)."""
+
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
+
+
+def _rdma(snapshot: Snapshot) -> str | None:
+    positions = network_cards(snapshot)
+    if positions is None:
+        return None
+    if not positions:
+        return "none"
+    layer = layer_of((snapshot.hcas or ())[positions[0]])
+    return None if layer is None else PROTOCOLS[layer]
+
+
+def _count(snapshot: Snapshot) -> int | None:
+    positions = network_cards(snapshot)
+    return None if positions is None else len(positions)
+
+
+def _rate(snapshot: Snapshot) -> int | None:
+    """Return the rate that most of the cards have, of equally many the lower."""
+    hcas, positions = snapshot.hcas or (), network_cards(snapshot) or ()
+    counts = Counter(rate for at in positions for rate in rates(hcas[at]))
+    return min(counts, key=lambda rate: (-counts[rate], rate), default=None)
+
+
+def _distance(snapshot: Snapshot) -> str | None:
+    distances, ours = hca_closeness(snapshot), network_cards(snapshot) or ()
+    worst: Closeness | None = None
+    for gpu in snapshot.gpus:
+        known = [distances[gpu.index, at] for at in ours if (gpu.index, at) in distances]
+        if not known:
+            return None
+        worst = min(known) if worst is None else max(worst, min(known))
+    return None if worst is None else word(worst).lower()
+
+
+def _rails(snapshot: Snapshot) -> int | None:
+    """Return how many GPUs have one of the cards for themselves.
+
+    A virtual machine's PCI tree may hide which those are.
+    """
+    machine = snapshot.host, snapshot.cpu
+    is_vm = (machine[0] and machine[0].is_vm) or (machine[1] and machine[1].is_virtual)
+    positions, nearest = network_cards(snapshot), nearest_by_gpu(snapshot)
+    if positions == ():
+        return 0
+    if is_vm or positions is None or nearest is None:
+        return None
+    if any(gpu.index not in nearest for gpu in snapshot.gpus):
+        return None
+    distances = hca_closeness(snapshot)
+    singles = {
+        gpu: min(own) for gpu, group in nearest.items() if len(own := group & {*positions}) == 1
+    }
+    # A GPU far from all cards takes a card from nobody, and has none.
+    nearest_gpu = {
+        at: min(distance for (_, other), distance in distances.items() if other == at)
+        for at in singles.values()
+    }
+    users = Counter(
+        at
+        for gpu, group in nearest.items()
+        for at in group
+        if distances[gpu, at] == nearest_gpu.get(at)
+    )
+    return sum(
+        users[at] == 1 and distances[gpu, at] == nearest_gpu[at] for gpu, at in singles.items()
+    )
+
+
+def _spread(snapshot: Snapshot) -> str | None:
+    """Return the cards of each NUMA node that has CPUs, in order of the nodes' numbers."""
+    positions, nodes = network_cards(snapshot), snapshot.numa_nodes
+    if not positions or not nodes or snapshot.pci_gpus is None:  # then cards have no places
+        return None
+    with_cpus = sorted(node.id for node in nodes if len(node.cpus))
+    only = with_cpus[0] if len(with_cpus) == 1 else None
+    places = ((snapshot.hcas or ())[at].numa_node for at in positions)
+    counts = Counter(only if place is None else place for place in places)
+    placed = {node for node in counts if node is not None}
+    parts = [str(counts[node]) for node in sorted(placed.union(with_cpus))]
+    return "-".join([*parts, *([f"u{counts[None]}"] if counts[None] else [])])
+
+
+def _netns(snapshot: Snapshot) -> str | None:
+    kernel = snapshot.kernel
+    return kernel.rdma_netns if kernel is not None and _has_cards(snapshot) else None
+
+
+def _data_direct(snapshot: Snapshot) -> bool | None:
+    functions = snapshot.data_directs
+    return bool(functions) if functions is not None and _has_cards(snapshot) else None
+
+
+def _has_cards(snapshot: Snapshot) -> bool:
+    """Return whether this node has GPUs, and cards of any kind."""
+    return bool(snapshot.gpus and job_hcas(snapshot))
+
+
+def _gpudirect(snapshot: Snapshot) -> str | None:
+    driver = snapshot.nvidia
+    if driver is None or not network_cards(snapshot):
+        return None
+    release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")
+    # A kernel of unknown release counts as new.
+    has_dmabuf = release is None or (int(release[1]), int(release[2])) >= _DMABUF_SINCE
+    if driver.is_open and has_dmabuf:
+        return "dmabuf"
+    if driver.peer_memory:
+        return "peermem"
+    return None if driver.is_open is None or driver.peer_memory is None else "none"
+
+
+ENTRIES: tuple[LabelEntry, ...] = (
+    LabelEntry(
+        key="gpu.topology/rdma",
+        meaning="What the network cards of the GPUs speak: `ib`, `roce`, or `none` without any.",
+        source="sysfs `link_layer` of `/sys/class/infiniband`",
+        cardinality="3",
+        value=_rdma,
+    ),
+    LabelEntry(
+        key="gpu.topology/rdma-nics",
+        meaning="RDMA devices that some GPU has nearest, of equally near ones the fastest; 0 "
+        "without any.",
+        source="`/sys/class/infiniband`, PCI tree",
+        cardinality="a handful",
+        value=_count,
+    ),
+    LabelEntry(
+        key=RATE_KEY,
+        meaning="Rate of most of these cards, Gb/s; absent while no port is up.",
+        source="sysfs `ports/<n>/rate`",
+        cardinality="a handful",
+        value=_rate,
+    ),
+    LabelEntry(
+        key="gpu.topology/gpu-nic",
+        meaning="How near the worst-off GPU is to one of these cards, in `nvidia-smi topo`'s "
+        "words: `pix`, `pxb`, `phb`, `node`, `sys`.",
+        source="PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
+        cardinality="5",
+        value=_distance,
+    ),
+    LabelEntry(
+        key="gpu.topology/rdma-rails",
+        meaning="GPUs that have one of these cards to themselves: the number of rails where it is "
+        "that of the GPUs. 0 where all share; absent in a virtual machine, which may not show it.",
+        source="PCI tree in sysfs",
+        cardinality="a handful",
+        value=_rails,
+    ),
+    LabelEntry(
+        key=SPREAD_KEY,
+        meaning="These cards on each NUMA node in order of the nodes' numbers, e.g. `4-4`; at the "
+        "end `u1` where firmware does not place one.",
+        source="sysfs `numa_node`, `/sys/devices/system/node`",
+        cardinality="one per machine type",
+        value=_spread,
+    ),
+    LabelEntry(
+        key=NETNS_KEY,
+        meaning="`shared` where pods see all RDMA devices of the node, `exclusive` where a device "
+        "must be moved into the pod's network namespace; absent without cards.",
+        source="`/sys/module/ib_core/parameters/netns_mode`",
+        cardinality="2",
+        value=_netns,
+    ),
+    LabelEntry(
+        key=DATA_DIRECT_KEY,
+        meaning="Whether cards have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
+        "absent without cards.",
+        source="PCI functions in sysfs",
+        cardinality="2",
+        value=_data_direct,
+    ),
+    LabelEntry(
+        key=GDR_KEY,
+        meaning="How cards read GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
+        "`peermem` (nvidia_peermem), else `none`; absent without cards.",
+        source="`/proc/driver/nvidia/version`, `/sys/module/nvidia_peermem`, kernel release",
+        cardinality="3",
+        value=_gpudirect,
+    ),
+)

@@ -1,0 +1,84 @@
+"""The settings of labels: which the node gets, and where they go."""
+
+# ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.components.labels.levels import PLATFORMS
+from nodetopo.components.labels.outputs.output import (
+    FEATURE_FILE,
+    NAMESPACE,
+    NODE,
+    OUTPUTS,
+    own_namespace,
+)
+from nodetopo.components.labels.rules import DEFAULT_PREFIX
+from nodetopo.kernel.settings import values
+from nodetopo.kernel.settings.groups import CLUSTER, LABELS
+from nodetopo.kernel.settings.own import IN_CLUSTER
+
+OFF, ANY = "off", "auto"
+"""Values of ``topology_levels`` that name no platform: no levels, or those of any platform."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSettings(GpuSettings):
+    """The settings of the GPUs, which decide labels too, and those of labels."""
+
+    publish_labels: bool = CLUSTER.switch(
+        False,
+        "write labels to the Node; default yes with a kubeconfig or in a cluster",
+        before="publish_events",
+        writes=True,
+    )
+    label_outputs: tuple[str, ...] = LABELS.setting(
+        (NODE,), values.several_of(OUTPUTS), f"where labels go, of {', '.join(OUTPUTS)}", "LIST"
+    )
+    nfd_file: Path = LABELS.setting(
+        FEATURE_FILE, values.absolute_path, "feature file of the output nfd-file", "FILE"
+    )
+    namespace: str = LABELS.setting(
+        NAMESPACE, values.namespace, "of the output node-feature; default the pod's own", "NAME"
+    )
+    pod_name: str | None = LABELS.setting(
+        None, values.text_or_none, "pod whose owner owns the NodeFeature; default $POD_NAME", "NAME"
+    )
+    label_prefix: str = LABELS.setting(
+        DEFAULT_PREFIX,
+        values.label_prefix,
+        "beginning of the labels that are nodetopo's own",
+        "PREFIX",
+    )
+    publish_gfd_labels: bool = LABELS.switch(
+        True, "write the keys of GPU Feature Discovery too; false where that runs"
+    )
+    publish_clique: str = LABELS.choice(
+        "auto",  # GFD and the DRA driver write it as well, and delete it on their own terms
+        "write nvidia.com/gpu.clique: unless another program does, always, or never",
+        "auto",
+        "always",
+        "never",
+    )
+    topology_levels: str = LABELS.choice(
+        OFF,
+        "write tier-0, tier-1 … from the Node's labels of this platform, or of any",
+        OFF,
+        ANY,
+        *(platform.name for platform in PLATFORMS),
+    )
+    topology_levels_file: Path | None = LABELS.setting(
+        None, values.path_or_none, "write tier-0, tier-1 … from this file, YAML or JSON", "FILE"
+    )
+
+
+def derived(environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]:
+    """Return the settings that follow from the place where the daemon runs, with their origin."""
+    found: dict[str, tuple[object, str]] = {}
+    if pod := environment.get("POD_NAME"):
+        found["pod_name"] = pod, "environment POD_NAME"
+    if IN_CLUSTER in environment and (namespace := own_namespace()) is not None:
+        found["namespace"] = namespace, "default, of the pod"
+    return found

@@ -1,0 +1,477 @@
+"""The status page as rows of text: one content for HTML and for JSON.
+
+Names of pods are left out here, unless a setting allows them, so that no rendering can show them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+
+from nodetopo.admission.sizes import MOST_SIZES, SizeAdmission, admitted_sizes
+from nodetopo.checks.engine import Report, Result
+from nodetopo.checks.rule import Area, Finding, Rule, Verdict
+from nodetopo.components.page.state import PageState
+from nodetopo.deviceplugin.allocation_log import LoggedAllocation
+from nodetopo.kernel.shown import ListedPods
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.model.xid import xid
+from nodetopo.topology.presence import missing_text
+
+MOST_FINDINGS = 5
+"""Findings of one check that are listed; a check of links may have a hundred alike."""
+
+MOST_XIDS = 50
+"""Rows of XIDs."""
+
+WITHHELD = "names a pod, which `status-page-pods` would show"
+
+_ABOUT_PODS = frozenset({Area.QOS, Area.PODS, Area.ALIGNMENT})
+"""Areas whose findings name pods, their containers, or what runs in them."""
+
+_REPLICA = re.compile(r"::[0-9]+$")
+"""What a replica's id has behind that of its device."""
+
+PodKey = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """One GPU.
+
+    Attributes:
+        state: ``healthy``, ``degraded``, ``unhealthy`` or ``unknown``.
+        reason: for a person; ``None`` for a sound GPU.
+        holders: who has it or a part of it, ``pod 1`` or a name; empty where it is free, ``None``
+            where that is not known.
+        number: of the only pod that has it, for its colour; ``None`` for none or several.
+    """
+
+    index: int
+    name: str
+    uuid: str | None
+    product: str | None
+    state: str
+    reason: str | None
+    holders: tuple[str, ...] | None
+    number: int | None = None
+    held_parts: int = 0
+    parts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRow:
+    """One check that is broken.
+
+    Attributes:
+        findings: as (subject, observed, expected); those that name pods have empty texts where
+            names are not shown.
+        more: findings beyond those listed.
+        reference: a web page, or another text.
+    """
+
+    report: str
+    code: str
+    verdict: str
+    claim: str
+    why: str
+    remedy: str
+    reference: str
+    page: str
+    findings: tuple[tuple[str, str, str], ...]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """What a report counts, and what it lacked: (inputs, reasons, codes of checks)."""
+
+    report: str
+    passed: int
+    warned: int
+    failed: int
+    unknown: int
+    waived: int
+    skipped: int
+    missing: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRow:
+    """Sizes of one resource with the same answer: *first* to *last*."""
+
+    resource: str
+    first: int
+    last: int
+    admitted: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRow:
+    """One allocation; *by* says who chose the devices."""
+
+    at: str
+    resource: str
+    devices: str
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRow:
+    """One resource; *problem* is why the kubelet does not have it, or had trouble with it."""
+
+    name: str
+    healthy: int
+    unhealthy: int
+    registered: bool
+    socket: str | None
+    problem: str | None
+    placement: str
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidRow:
+    """One code of one GPU, and how often it came since the start of the daemon."""
+
+    gpu: str
+    code: int
+    count: int
+    meaning: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that the page says, but for the drawing."""
+
+    node: str
+    version: str
+    simulated: str | None
+    scanned_at: str | None
+    pods_listed_at: str | None
+    is_ready: bool
+    not_ready: tuple[str, ...]
+    nvml_problem: str | None
+    settings: tuple[tuple[str, str], ...]
+    gpus_missing: str | None
+    gpus: tuple[GpuRow, ...]
+    findings: tuple[FindingRow, ...]
+    reports: tuple[ReportRow, ...]
+    kubelet: str | None
+    sizes: tuple[SizeRow, ...]
+    allocations: tuple[AllocationRow, ...]
+    resources: tuple[ResourceRow, ...]
+    refusals: tuple[str, ...]
+    xids: tuple[XidRow, ...]
+    labels: Mapping[str, str] | None
+    label_outputs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class PodNumbers:
+    """Gives each pod a number that it keeps while it runs; a new pod takes the lowest free one."""
+
+    _numbers: dict[PodKey, int] = field(default_factory=dict)
+
+    def of(self, pods: Iterable[PodKey]) -> Mapping[PodKey, int]:
+        """Return the number of each of *pods*, and forget all others."""
+        running = sorted(set(pods))
+        kept = {pod: number for pod, number in self._numbers.items() if pod in running}
+        free = iter(sorted(set(range(1, len(running) + 1)) - set(kept.values())))
+        for pod in running:
+            if pod not in kept:
+                kept[pod] = next(free)
+        self._numbers = kept
+        return dict(kept)
+
+
+def view(state: PageState, numbers: PodNumbers) -> View:
+    """Return what the page says of *state*."""
+    node = state.snapshot
+    pods = _Pods.of(state.pods, state, numbers)
+    nvml = state.nvml
+    problem = None
+    if nvml.trouble is not None:
+        problem = nvml.cause or nvml.trouble.value
+        problem += f" — {nvml.cure}" if nvml.cure else ""
+    return View(
+        node=state.node,
+        version=state.version,
+        simulated=state.simulated,
+        scanned_at=moment(state.scanned_at),
+        pods_listed_at=None if state.pods is None else moment(state.pods.at),
+        is_ready=state.not_ready is None,
+        not_ready=tuple((state.not_ready or "").splitlines()),
+        nvml_problem=problem,
+        settings=state.settings,
+        gpus_missing=None if node is None else missing_text(node),
+        gpus=() if node is None else tuple(_gpu_row(gpu, state, pods) for gpu in node.gpus),
+        findings=tuple(
+            row
+            for name, report in state.reports.items()
+            for row in _finding_rows(name, report, pods)
+        ),
+        reports=tuple(_report_row(name, report, pods) for name, report in state.reports.items()),
+        kubelet=_kubelet(state),
+        sizes=tuple(_size_rows(state)),
+        allocations=tuple(_allocation_row(one, node) for one in state.allocations),
+        resources=tuple(
+            ResourceRow(
+                name=one.name,
+                healthy=one.healthy,
+                unhealthy=one.unhealthy,
+                registered=one.is_registered,
+                socket=one.endpoint,
+                problem=one.problem,
+                placement=one.placement,
+                allocations=one.allocations,
+            )
+            for one in state.resources
+        ),
+        refusals=state.refusals,
+        xids=tuple(_xid_rows(state)),
+        labels=None if state.labels is None else dict(sorted(state.labels.items())),
+        label_outputs=state.label_outputs,
+    )
+
+
+def moment(at: datetime | None) -> str | None:
+    """Return *at* to the second; ``None`` for none."""
+    return None if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+# Who holds what.
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """The pods of the node: who has each GPU, and what they are called here.
+
+    Attributes:
+        holders: GPU id → its pods → devices of it that each has; ``None`` where not known.
+        words: how to call each pod.
+        numbers: of each pod that has a GPU.
+        names: a pattern of what would give a pod away; ``None`` where all may be shown.
+    """
+
+    holders: Mapping[str, Mapping[PodKey, int]] | None
+    words: Mapping[PodKey, str]
+    numbers: Mapping[PodKey, int]
+    names: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, listed: ListedPods | None, state: PageState, numbers: PodNumbers) -> "_Pods":
+        pods = () if listed is None else listed.snapshot.pods or ()
+        keys = [(pod.namespace, pod.name) for pod in pods]
+        names = None
+        if not state.shows_pods:
+            secret = state.pod_names | {
+                text for pod in pods for text in (pod.name, pod.uid) if text
+            }
+            alternatives = "|".join(map(re.escape, sorted(secret, key=len, reverse=True)))
+            names = re.compile(rf"(?<![\w.-])(?:{alternatives or '(?!)'})(?![\w-])")
+        if listed is None or listed.snapshot.pods is None or state.snapshot is None:
+            return cls(None, {}, {}, names)
+        owners = gpus_by_id(state.snapshot)
+        holders: dict[str, dict[PodKey, int]] = {}
+        for pod in pods:
+            for container in pod.containers:
+                for given in container.devices or ():
+                    for name in given.ids:
+                        gpu = owners.get(_REPLICA.sub("", name))
+                        if gpu is not None:
+                            of_gpu = holders.setdefault(gpu, {})
+                            key = (pod.namespace, pod.name)
+                            of_gpu[key] = of_gpu.get(key, 0) + 1
+        numbered = numbers.of(key for of_gpu in holders.values() for key in of_gpu)
+        words = {key: f"pod {number}" for key, number in numbered.items()}
+        if state.shows_pods:
+            words = {key: "/".join(key) for key in keys}
+        return cls(holders, words, numbered, names)
+
+    def gives_away(self, *texts: str) -> bool:
+        """Return whether one of *texts* names a pod that must not be shown."""
+        return self.names is not None and any(self.names.search(text) for text in texts)
+
+
+def gpus_by_id(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the id of the GPU of each device id: GPUs, and MIG devices."""
+    owners = {gpu.id: gpu.id for gpu in snapshot.gpus}
+    for gpu in snapshot.gpus:
+        for instance in () if gpu.mig is None else gpu.mig.instances:
+            if instance.uuid is not None:
+                owners[instance.uuid] = gpu.id
+    return owners
+
+
+def _gpu_row(gpu: Gpu, state: PageState, pods: _Pods) -> GpuRow:
+    verdict = None if state.health is None else state.health.get(gpu.id)
+    reason = None if verdict is None else verdict.said or verdict.reason
+    if gpu.is_lost:
+        word, reason = "unhealthy", reason or "the driver reports the GPU as lost"
+    elif verdict is not None and not verdict.is_healthy:
+        word = "unhealthy"
+    elif verdict is not None and verdict.is_degraded:
+        word = "degraded"
+    elif state.health is None:
+        word, reason = "unknown", "`health-checks` is off"
+    elif state.nvml.trouble is not None:
+        word, reason = "unknown", "NVML does not answer; this is the last reading"
+    else:
+        word = "healthy"
+    held = None if pods.holders is None else pods.holders.get(gpu.id, {})
+    only = next(iter(held)) if held and len(held) == 1 else None
+    return GpuRow(
+        index=gpu.index,
+        name=gpu.name,
+        uuid=gpu.uuid,
+        product=gpu.product,
+        state=word,
+        reason=reason,
+        holders=None if held is None else tuple(sorted(pods.words[key] for key in held)),
+        number=None if only is None else pods.numbers[only],
+        held_parts=sum(held.values()) if held else 0,
+        parts=len(gpu.mig.instances) if gpu.mig is not None and gpu.is_divided else 0,
+    )
+
+
+# What is wrong.
+
+
+def _finding_rows(name: str, report: Report, pods: _Pods) -> Iterator[FindingRow]:
+    for verdict in (Verdict.FAIL, Verdict.WARN):
+        for result in report.results:
+            if result.verdict is verdict and result.waived is None:
+                yield _finding_row(name, result, pods)
+
+
+def _finding_row(name: str, result: Result, pods: _Pods) -> FindingRow:
+    rule = result.rule
+    is_about_pods = isinstance(rule, Rule) and rule.area in _ABOUT_PODS
+
+    def shown(finding: Finding) -> tuple[str, str, str]:
+        texts = (finding.subject, finding.observed, finding.expected)
+        if pods.names is not None and (is_about_pods or pods.gives_away(*texts)):
+            return ("", "", "")
+        return texts
+
+    return FindingRow(
+        report=name,
+        code=rule.code,
+        verdict=result.verdict.value,
+        claim=rule.claim,
+        why=rule.why,
+        remedy=result.remedy,
+        reference=rule.reference,
+        page=rule.url,
+        findings=tuple(map(shown, result.findings[:MOST_FINDINGS])),
+        more=max(0, len(result.findings) - MOST_FINDINGS),
+    )
+
+
+def _report_row(name: str, report: Report, pods: _Pods) -> ReportRow:
+    summary = report.summary
+    missing = []
+    for one in report.missing:
+        inputs, reasons = ", ".join(one.inputs), "; ".join(one.reasons)
+        if pods.gives_away(inputs, reasons):
+            inputs, reasons = "an input about a pod", WITHHELD
+        missing.append((inputs, reasons, ", ".join(one.checks)))
+    return ReportRow(
+        report=name,
+        passed=summary.passed,
+        warned=summary.warned,
+        failed=summary.failed,
+        unknown=summary.unknown,
+        waived=summary.waived,
+        skipped=summary.skipped,
+        missing=tuple(missing),
+    )
+
+
+# What fits.
+
+
+def _kubelet(state: PageState) -> str | None:
+    node = state.pods.snapshot if state.pods is not None else state.snapshot
+    settings = None if node is None else node.kubelet
+    if settings is None or settings.topology_manager_policy is None:
+        return None
+    policy, scope = settings.topology_manager_policy, settings.topology_manager_scope
+    return f"Topology Manager policy {policy}" + (f", scope {scope}" if scope else "")
+
+
+def _size_rows(state: PageState) -> Iterator[SizeRow]:
+    """Yield the answers for each resource, those of neighbouring sizes together."""
+    for resource in state.resources:
+        count = resource.healthy + resource.unhealthy
+        sizes = range(1, min(count, MOST_SIZES) + 1)
+        if state.pods is None:
+            answers: Iterable[SizeAdmission] = (
+                SizeAdmission(size=size, admitted=None, missing=("the running pods",))
+                for size in sizes
+            )
+        else:
+            answers = admitted_sizes(state.pods.snapshot, resource.name, sizes)
+        for (admitted, text), run in groupby(answers, lambda one: (one.admitted, _answer(one))):
+            alike = [one.size for one in run]
+            yield SizeRow(
+                resource=resource.name,
+                first=alike[0],
+                last=alike[-1],
+                admitted=admitted,
+                text=text,
+            )
+
+
+def _answer(one: SizeAdmission) -> str:
+    if one.admitted is None:
+        return f"not known without {', '.join(one.missing)}"
+    if not one.admitted:
+        return one.reason or "rejected"
+    if one.numa_nodes is None:
+        return "from any NUMA node"
+    plural = "" if len(one.numa_nodes) == 1 else "s"
+    return f"from NUMA node{plural} {', '.join(map(str, one.numa_nodes))}"
+
+
+# What happened.
+
+
+def _allocation_row(one: LoggedAllocation, node: Snapshot | None) -> AllocationRow:
+    owners = {} if node is None else gpus_by_id(node)
+    names = {} if node is None else {gpu.id: gpu.name for gpu in node.gpus}
+    devices = []
+    for name in one.devices:
+        gpu = owners.get(bare := _REPLICA.sub("", name))
+        label = names.get(gpu or "", name)
+        devices.append(
+            label if gpu in (None, name) else f"{label} ({bare if bare != gpu else name})"
+        )
+    return AllocationRow(
+        at=moment(one.at) or "",
+        resource=one.resource,
+        devices=", ".join(devices),
+        by="nodetopo" if one.is_ours else "the kubelet",
+        text=one.said or "no reasons are known",
+    )
+
+
+def _xid_rows(state: PageState) -> Iterator[XidRow]:
+    gpus = () if state.snapshot is None else state.snapshot.gpus
+    names = {gpu.id: gpu.name for gpu in gpus}
+    for (uuid, code), count in sorted(state.xid_counts.items())[:MOST_XIDS]:
+        known = xid(code)
+        yield XidRow(
+            gpu=names.get(uuid, uuid),
+            code=code,
+            count=count,
+            meaning=known.meaning,
+            action=known.action or "",
+        )

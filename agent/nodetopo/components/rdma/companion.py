@@ -1,0 +1,137 @@
+"""HCAs alongside GPUs: their pools, their pairs with GPUs, and what follows what."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import structlog
+
+from nodetopo.components.rdma.answers import JointGpuAnswers
+from nodetopo.components.rdma.composite import PairAnswers, Pairs, paired, with_pairs
+from nodetopo.components.rdma.health.monitor import HcaHealthMonitor
+from nodetopo.components.rdma.joint import JointPlacement
+from nodetopo.components.rdma.plan import RdmaPlan
+from nodetopo.components.rdma.plugins import HcaPlugins, ServedPool
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
+from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.kernel.places import Places
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.pairing import Pairing
+
+
+class HcaCompanion:
+    """Offers HCAs; the keeper of the GPUs' plugins calls it, from one thread at a time.
+
+    Attributes:
+        joint: coordinates the GPU and HCA choices for one container.
+
+    Args:
+        health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
+    """
+
+    def __init__(
+        self, plan: RdmaPlan, places: Places, health: HcaHealthMonitor | None = None
+    ) -> None:
+        self.joint = JointPlacement()
+        self._plan = plan
+        self._health = health
+        self._hcas = HcaPlugins(places, self.joint)
+        self._pairs = Pairs(hcas=MappingProxyType({}))
+        self._pairing = Pairing(snapshot=Snapshot())
+        self._log_warnings()
+
+    def use(self, plan: RdmaPlan, places: Places) -> None:
+        """Offer by *plan* from the next snapshot on."""
+        self._plan = plan
+        self._hcas.move(places)
+        self._log_warnings()
+
+    @property
+    def pools(self) -> tuple[ServedPool, ...]:
+        """The pools that are served now, in the order of their file."""
+        return self._hcas.served
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        """Pools that are not offered and HCAs that are in no pool, with the reasons."""
+        return self._hcas.refusals
+
+    @property
+    def cdi_problem(self) -> str | None:
+        """Why the CDI specification of HCAs is not what it should be; ``None`` if it is."""
+        return self._hcas.cdi_problem
+
+    def plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
+        """Yield the plugins of the pools by resource."""
+        yield from ((pool.resource.name, pool.plugin) for pool in self._hcas.served)
+
+    def devices(self) -> Iterator[tuple[str, Sequence[PluginDevice]]]:
+        """Yield the devices of the pools by resource."""
+        yield from ((pool.resource.name, pool.resource.devices) for pool in self._hcas.served)
+
+    def look(self, snapshot: Snapshot, *, is_new: bool) -> object:
+        """Watch the HCAs of *snapshot* while any are offered; return the verdicts on them."""
+        health = self._health
+        if health is None:
+            return None
+        if self._plan.config is None and self._plan.pair is None:
+            health.rest()
+        elif is_new or not health.known:
+            health.take(snapshot)
+        return health.view
+
+    def join(self, snapshot: Snapshot, offered: Offer) -> Offer:
+        """Remember the HCAs of *snapshot*; return *offered* with pairs, if they are asked for."""
+        self._pairing = Pairing(snapshot=self._hcas.remember(snapshot))
+        resource = self._plan.pair
+        if resource is None:
+            self._pairs = Pairs(hcas=MappingProxyType({}))
+            return offered
+        gpus = [
+            device.id for whole in offered.resources if whole.is_whole for device in whole.devices
+        ]
+        self._pairs = paired(self._pairing, self._hcas.known, gpus, self._pairs.hcas, resource)
+        lost = {hca.key for hca in self._hcas.known if hca.is_lost} | self._unhealthy()
+        return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
+
+    def identity(self, resource: str) -> object:
+        """Return how HCAs reach containers, if *resource* is that of the pairs."""
+        return self._plan.answers if resource == self._plan.pair else None
+
+    def follow(
+        self,
+        resource: str,
+        gpus: Callable[[], Mapping[str, str]],
+        prefer: Prefer,
+        answers: Answers,
+    ) -> tuple[Prefer, Answers]:
+        """Let GPUs follow the HCAs of their container, or bring their own."""
+        if resource == self._plan.pair:
+            hcas = partial(self._hcas.response, self._plan)
+            return prefer, PairAnswers(answers, hcas, lambda: self._pairs.hcas, self.joint)
+        following = self.joint.following(resource, gpus, prefer)
+        return following, JointGpuAnswers(answers, self.joint, resource, gpus)
+
+    def serve(self, resources: Sequence[tuple[Resource, Prefer]]) -> None:
+        """Offer the pools, whose HCAs follow the GPUs of the first resource of whole GPUs."""
+        for resource, prefer in resources:
+            if resource.is_whole and resource.name != self._plan.pair:
+                free = tuple(device.id for device in resource.devices if device.is_healthy)
+                self.joint.expect(free, prefer)
+                break
+        else:
+            self.joint.expect((), None)
+        taken = frozenset(self._pairs.hcas.values())
+        self._hcas.take(self._plan, self._pairing, self._unhealthy(), taken)
+
+    def _unhealthy(self) -> set[str]:
+        """Return the keys of HCAs that are not to be handed out by their health."""
+        view = {} if self._health is None else self._health.view
+        return {key for key, health in view.items() if not health.is_healthy}
+
+    def _log_warnings(self) -> None:
+        config = self._plan.config
+        for text in () if config is None else config.warnings:
+            structlog.get_logger().warning("setting", about=text)

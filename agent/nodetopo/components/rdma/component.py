@@ -1,0 +1,99 @@
+"""Offers HCAs alongside GPUs, watches them, and verifies which GPUs they followed."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+
+from nodetopo.components.rdma.companion import HcaCompanion
+from nodetopo.components.rdma.health.monitor import HcaLoop, configured_hca_health
+from nodetopo.components.rdma.joint_loop import JointLoop
+from nodetopo.components.rdma.metrics import HcaReading
+from nodetopo.components.rdma.plan import RdmaPlan
+from nodetopo.components.rdma.settings import HcaSettings
+from nodetopo.kernel.component import QUIET_S, Component, Kernel
+from nodetopo.kernel.loops import Loop
+from nodetopo.kernel.places import Places
+from nodetopo.kernel.shown import ResourceState, Shown
+from nodetopo.model.notice import Notice
+
+
+class Hcas(Component):
+    """Runs the loop that looks at ports, and the one that verifies joint placements."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Offer nothing yet.
+
+        Raises:
+            InputError: the settings, or the file that they name, cannot be used.
+        """
+        super().__init__(kernel)
+        target = kernel.target
+        self._is_simulated = not target.is_real or target.served_by is not None
+        self.health = configured_hca_health(kernel.settings, kernel.wake.set)
+        self.companion = HcaCompanion(*self._planned(kernel.settings), self.health)
+        kernel.companion = self.companion
+        if self.health is not None and kernel.scans is not None:
+            self.health.on_other_hcas = kernel.scans.scan_whole
+
+    def loops(self) -> Iterator[tuple[str, Loop]]:
+        """Yield the loops."""
+        if self.health is not None:
+            yield "hcas", HcaLoop(self.health).run
+        if self.kernel.target.is_real and not self.kernel.settings.once:
+            yield "joint placement", self._run_joint
+
+    def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
+        """Check *settings*; return what offers HCAs by them.
+
+        Raises:
+            InputError: they, or the file that they name, cannot be used.
+        """
+        plan, places = self._planned(settings)
+        return lambda: self.companion.use(plan, places)
+
+    def notices(self) -> Iterable[Notice]:
+        """Return what is new of the HCAs' health."""
+        return () if self.health is None else self.health.notices()
+
+    def observed(self) -> HcaReading:
+        """Return the HCAs of the node, their health, and how they follow GPUs."""
+        current, health = self.kernel.store.current, self.health
+        return HcaReading(
+            snapshot=None if current is None else current.snapshot,
+            joint=asdict(self.companion.joint.tally) if self.companion.pools else {},
+            hca_health={} if health is None else health.view,
+            hca_counters={} if health is None else health.counters,
+        )
+
+    def shown(self) -> Shown:
+        """Return the pools that are offered, and their latest allocations."""
+        pools = self.companion.pools
+        return Shown(
+            resources=tuple(
+                ResourceState.of(
+                    pool.resource.name,
+                    pool.resource.devices,
+                    pool.plugin.state,
+                    f"{len(pool.resource.hcas)} HCAs, mode {pool.resource.pool.mode}",
+                )
+                for pool in pools
+            ),
+            allocations=tuple(
+                allocation for pool in pools for allocation in pool.plugin.recent_allocations
+            ),
+        )
+
+    def _planned(self, settings: HcaSettings) -> tuple[RdmaPlan, Places]:
+        """Return what *settings* offer, and the way to the kubelet."""
+        is_simulated = self._is_simulated
+        return (
+            RdmaPlan.of(settings, is_simulated=is_simulated),
+            Places.of(settings, self.kernel.target.socket_dir, is_simulated=is_simulated),
+        )
+
+    def _run_joint(self, stopping: threading.Event) -> None:
+        """Verify which GPUs and HCAs followed each other, once any did."""
+        while not self.companion.joint.guesses:
+            if stopping.wait(QUIET_S):
+                return
+        JointLoop(self.kernel.settings, self.companion.joint).run(stopping)

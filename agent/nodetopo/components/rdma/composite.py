@@ -1,0 +1,145 @@
+"""GPUs that are offered together with an HCA, as one device: for pods that must have the pair.
+
+Two resources are two choices, and the second can only follow the first. A device that is both
+leaves nothing to follow. The price is that such a GPU and such an HCA are in no other resource:
+the kubelet would not know that they are taken.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from nodetopo.components.rdma.answers import add_variables
+from nodetopo.components.rdma.joint import JointPlacement
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
+from nodetopo.deviceplugin.service import Answers
+from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.model.nvlink import Closeness
+from nodetopo.rdma.identity import KnownHca
+from nodetopo.rdma.pairing import Pairing
+from nodetopo.rdma.pools import Pool, SharingMode
+from nodetopo.rdma.selection import select
+
+FARTHEST = Closeness.NODE
+"""Beyond it the two are on different sockets, and no pair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Which HCA each GPU is offered with, by id and key; once paired, for good."""
+
+    hcas: Mapping[str, str]
+    refusals: tuple[Refusal, ...] = ()
+
+
+def paired(
+    pairing: Pairing,
+    known: Sequence[KnownHca],
+    gpus: Sequence[str],
+    before: Mapping[str, str],
+    resource: str,
+) -> Pairs:
+    """Return an HCA of its own for each of *gpus* that can have one.
+
+    Args:
+        pairing: of a snapshot with the HCAs of *known*, in the same order.
+        gpus: ids of the GPUs that are offered whole.
+        before: pairs that exist already; they stay, whatever became of the two.
+        resource: which the pairs are offered as.
+    """
+    snapshot, keys = pairing.snapshot, [one.key for one in known]
+    pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
+    selection = select(snapshot, [pool])
+    at = {gpu.id: position for position, gpu in enumerate(snapshot.gpus)}
+    kept = {gpu: key for gpu, key in before.items() if gpu in at and key in keys}
+    free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
+    free_hcas = [one for one in selection.hcas[resource] if keys[one] not in kept.values()]
+    chosen = pairing.gpus_for(free_hcas, free_gpus, min(len(free_hcas), len(free_gpus)))
+    near = {
+        snapshot.gpus[pair.gpu].id: keys[pair.hca]
+        for pair in pairing.matched(chosen, free_hcas)
+        if pair.closeness is not None and pair.closeness <= FARTHEST
+    }
+    pairs = {**kept, **near}
+    alone = [snapshot.gpus[at[gpu]].name for gpu in gpus if gpu in at and gpu not in pairs]
+    reasons = [
+        Refusal(resource=None, reason=f"{one.hca}: {one.reason}") for one in selection.exclusions
+    ]
+    if alone:
+        reason = f"no HCA of its own on its socket for {', '.join(alone)}: offered alone"
+        reasons.append(Refusal(resource=None, reason=reason))
+    return Pairs(hcas=MappingProxyType(pairs), refusals=tuple(reasons))
+
+
+def with_pairs(offered: Offer, name: str, pairs: Pairs, healthy: Callable[[str], bool]) -> Offer:
+    """Return *offered* with the GPUs of *pairs* as devices of the resource *name*, not alone.
+
+    A pair is healthy if both are; *healthy* is asked with the key of an HCA.
+    """
+    resources = []
+    for resource in offered.resources:
+        if not resource.is_whole:
+            resources.append(resource)
+            continue
+        own = [device for device in resource.devices if device.id in pairs.hcas]
+        left = [device for device in resource.devices if device.id not in pairs.hcas]
+        if left:
+            resources.append(_part(resource, resource.name, left))
+        if own:
+            devices = [
+                replace(device, is_healthy=device.is_healthy and healthy(pairs.hcas[device.id]))
+                for device in own
+            ]
+            resources.append(_part(resource, name, devices))
+    return replace(
+        offered, resources=tuple(resources), refusals=(*offered.refusals, *pairs.refusals)
+    )
+
+
+class PairAnswers:
+    """Answers that have both: what *gpus* answers, and what *hcas* answers to the HCAs' keys."""
+
+    def __init__(
+        self,
+        gpus: Answers,
+        hcas: Callable[[Sequence[str]], pb.ContainerAllocateResponse],
+        pairs: Callable[[], Mapping[str, str]],
+        joint: JointPlacement,
+    ) -> None:
+        self._gpus = gpus
+        self._hcas = hcas
+        self._pairs = pairs
+        self._joint = joint
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        return self._gpus.numa
+
+    def look(self) -> None:
+        """Look up the host's device nodes."""
+        self._gpus.look()
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see the GPUs and the HCAs of *devices*.
+
+        Raises:
+            UnreadableError: a fact about one of them is not known now.
+        """
+        response, pairs = self._gpus.answer(devices), self._pairs()
+        gpus = [device.id for device in devices]
+        hcas = [pairs[gpu] for gpu in gpus]
+        response.MergeFrom(self._hcas(hcas))
+        add_variables(response, self._joint, gpus, hcas, are_gpus_certain=True)
+        return response
+
+
+def _part(resource: Resource, name: str, devices: Sequence[PluginDevice]) -> Resource:
+    return Resource(
+        name=name,
+        unshared_name=name,
+        devices=tuple(devices),
+        gpus=MappingProxyType({device.id: resource.gpus[device.id] for device in devices}),
+    )

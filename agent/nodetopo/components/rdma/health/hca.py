@@ -1,0 +1,281 @@
+"""The health of a node's HCAs, as a state that readings of sysfs and time advance.
+
+Every step is a function of a state and what was read; nothing here reads a clock or hardware.
+
+An HCA is Healthy while a port of it is ACTIVE. What it turns on is evidence: a state that could
+not be read (drivers answer EINVAL for restricted functions) changes nothing. A change costs more
+than a late answer: with each the kubelet writes its checkpoint and the Node's status. So a fault
+has to last for some seconds before it counts, a port that is back has to stay for a minute, and
+one that keeps falling for longer each time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from nodetopo.model.hca import ACTIVE, HcaPort
+from nodetopo.model.hca_health import HcaHealth, HcaHealthView
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.identity import KnownHca
+
+LINK_DOWN, FIRMWARE = "HcaLinkDown", "HcaFirmwareError"
+"""Reasons of a verdict on an HCA that is listed; :class:`Presence` has the others."""
+
+
+class Presence(Enum):
+    """What sysfs shows of an HCA; the values are the reasons of a verdict."""
+
+    LISTED = None
+    """It is in ``/sys/class/infiniband``, under whatever name."""
+    HIDDEN = "HcaMoved"
+    """Its function has its driver, and each RDMA device belongs to one network namespace
+    (``netns_mode`` of ``ib_core`` is exclusive), so that it is in another one."""
+    UNREGISTERED = "HcaGone"
+    """Its function has its driver and no RDMA device: the RDMA part of the driver is unloaded or
+    switched off, or starts anew."""
+    UNBOUND = "HcaUnbound"
+    """Its function is on the PCI bus and has no driver."""
+    REMOVED = "HcaLost"
+    """Its function is not on the PCI bus."""
+    MISSING = "HcaMissing"
+    """It is not listed, and of its function nothing is known; so with software devices."""
+    UNKNOWN = "unknown"
+    """The list could not be read."""
+
+
+_SAID = MappingProxyType(
+    {
+        Presence.HIDDEN: "it is in another network namespace",
+        Presence.UNREGISTERED: "its driver has no RDMA device for it",
+        Presence.UNBOUND: "its PCI function has no driver",
+        Presence.REMOVED: "its PCI function vanished from the bus",
+        Presence.MISSING: "it vanished from /sys/class/infiniband",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HcaSighting:
+    """What one reading shows of one HCA.
+
+    Attributes:
+        states: the state of each port, by number; ``None`` for one that could not be read.
+        is_silent: its driver cannot reach the firmware: reading a port's state fails, and not
+            because the function is restricted.
+    """
+
+    name: str
+    presence: Presence
+    states: tuple[str | None, ...] = ()
+    is_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HcaFault:
+    """Why an HCA is not handed out.
+
+    Attributes:
+        reason: CamelCase, of the verdict.
+        said: for a person, a sentence without its full stop.
+    """
+
+    reason: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HcaRules:
+    """The numbers of the protocol; times in seconds.
+
+    Attributes:
+        confirm_s: how long a fault has to last, over two readings at least, before the HCA is
+            Unhealthy. A link that is trained anew, and a subnet manager that takes over, are
+            done within it, and with a reading every five seconds a port that is down is out of
+            the device list within ten.
+        recovery_s: how long a port has to be up before the HCA is Healthy again; as for GPUs.
+        flaps: falls within *flap_s* from which on *recovery_s*, a minute at least, is doubled
+            with each.
+        most_recovery_s: the limit of that doubling, which keeps an HCA to seven falls an hour.
+    """
+
+    confirm_s: float = 4.0
+    recovery_s: float = 60.0
+    flaps: int = 3
+    flap_s: float = 3600.0
+    most_recovery_s: float = 1800.0
+
+    def hold_s(self, falls: int) -> float:
+        """Return how long an HCA has to be well that fell so often within *flap_s*."""
+        if falls < self.flaps:
+            return self.recovery_s
+        least = max(self.recovery_s, 60.0)
+        longest = max(self.recovery_s, self.most_recovery_s)
+        return min(longest, least * (2 << (falls - self.flaps)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HcaRecord:
+    """One HCA.
+
+    Attributes:
+        name: as last known.
+        fault: why it is Unhealthy; ``None`` if it is Healthy.
+        suspect: another fault than *fault* that was read last.
+        suspect_since: when a Healthy HCA was first read with a fault.
+        well_since: the first reading of an unbroken row without a fault, of an Unhealthy HCA.
+        falls: when it turned Unhealthy, oldest first, those within ``flap_s`` of the last.
+    """
+
+    name: str
+    fault: HcaFault | None = None
+    suspect: HcaFault | None = None
+    suspect_since: float | None = None
+    well_since: float | None = None
+    falls: tuple[float, ...] = ()
+
+
+HcaState: TypeAlias = Mapping[str, HcaRecord]
+"""By :attr:`nodetopo.rdma.identity.KnownHca.key`."""
+
+
+def sightings(known: Sequence[KnownHca], snapshot: Snapshot) -> Mapping[str, HcaSighting]:
+    """Return what a scan shows of the *known* HCAs, in which it has been taken account of."""
+    is_unread = snapshot.hcas is None
+    return {
+        it.key: HcaSighting(
+            name=it.hca.name,
+            presence=Presence.UNKNOWN if is_unread else Presence.MISSING,
+        )
+        if is_unread or it.is_lost
+        else HcaSighting(name=it.hca.name, presence=Presence.LISTED, states=_states(it.hca.ports))
+        for it in known
+    }
+
+
+def after_sightings(
+    state: HcaState, seen: Mapping[str, HcaSighting | None], now: float, rules: HcaRules
+) -> HcaState:
+    """Return *state* after a reading that shows *seen*, which has all HCAs that are known.
+
+    One without a sighting stays as it was; an HCA that is new has one.
+    """
+    return MappingProxyType(
+        {
+            key: state[key] if sighting is None else _after(state.get(key), sighting, now, rules)
+            for key, sighting in seen.items()
+        }
+    )
+
+
+def is_unsettled(state: HcaState) -> bool:
+    """Return whether a fault waits for its confirmation, so that another reading is due soon."""
+    return any(record.suspect_since is not None for record in state.values())
+
+
+def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
+    """Return the verdicts that follow from *state*."""
+    return MappingProxyType({key: _verdict(record, rules) for key, record in state.items()})
+
+
+def said(record: HcaRecord, fault: HcaFault, rules: HcaRules) -> str:
+    """Return *fault* and what ends it as a sentence without its full stop."""
+    if fault.reason == Presence.HIDDEN.value:
+        return f"{fault.said}; it is given out again once it is back"
+    hold_s = rules.hold_s(len(record.falls))
+    return f"{fault.said}; it is given out again once it has been up for {hold_s:g} s"
+
+
+def _after(
+    record: HcaRecord | None, sighting: HcaSighting, now: float, rules: HcaRules
+) -> HcaRecord:
+    fault = _fault(sighting)
+    if record is None:  # nothing has been handed out that would have to be taken back
+        return HcaRecord(name=sighting.name, fault=None if fault is _UNSURE else fault)
+    if record.name != sighting.name:
+        record = replace(record, name=sighting.name)
+    if fault is _UNSURE:
+        return record if record.well_since is None else replace(record, well_since=None)
+    if fault is None:
+        return _well(record, now, rules)
+    if record.fault is None:
+        return _suspected(record, fault, now, rules)
+    return _worse(record, fault)
+
+
+def _well(record: HcaRecord, now: float, rules: HcaRules) -> HcaRecord:
+    if record.fault is None:
+        is_clear = record.suspect_since is None and record.suspect is None
+        return record if is_clear else replace(record, suspect=None, suspect_since=None)
+    since = now if record.well_since is None else record.well_since
+    # A namespace is left when a pod ends, and the next one should not have to wait for it.
+    is_back = record.fault.reason == Presence.HIDDEN.value
+    if is_back or now - since >= rules.hold_s(len(record.falls)):
+        return replace(record, fault=None, suspect=None, well_since=None)
+    return replace(record, suspect=None, well_since=since)
+
+
+def _suspected(record: HcaRecord, fault: HcaFault, now: float, rules: HcaRules) -> HcaRecord:
+    """Return a Healthy HCA after a reading with a fault, whichever fault it was before."""
+    if record.suspect_since is None:
+        return replace(record, suspect=fault, suspect_since=now)
+    if now - record.suspect_since < rules.confirm_s:
+        return replace(record, suspect=fault)
+    falls = record.falls
+    if fault.reason != Presence.HIDDEN.value:  # a pod that takes its HCA along is no fault
+        falls = (*(at for at in falls if now - at < rules.flap_s), now)[-_MOST_FALLS:]
+    return replace(record, fault=fault, suspect=None, suspect_since=None, falls=falls)
+
+
+def _worse(record: HcaRecord, fault: HcaFault) -> HcaRecord:
+    """Return an Unhealthy HCA after a reading with a fault; a new one counts from its second on."""
+    if fault == record.fault:
+        return replace(record, suspect=None, well_since=None)
+    if fault == record.suspect:
+        return replace(record, fault=fault, suspect=None, well_since=None)
+    return replace(record, suspect=fault, well_since=None)
+
+
+_MOST_FALLS = 16
+"""More than the rules let happen within an hour, and few enough to keep."""
+
+_UNSURE = HcaFault(reason="unknown", said="")
+"""The reading proves nothing."""
+
+
+def _fault(sighting: HcaSighting) -> HcaFault | None:
+    """Return the fault that *sighting* shows; ``None`` for none, or :data:`_UNSURE`."""
+    if sighting.presence is Presence.UNKNOWN:
+        return _UNSURE
+    if sighting.presence is not Presence.LISTED:
+        reason = sighting.presence.value
+        assert reason is not None
+        return HcaFault(reason=reason, said=_SAID[sighting.presence])
+    if ACTIVE in sighting.states:
+        return None
+    if sighting.is_silent:
+        return HcaFault(
+            reason=FIRMWARE,
+            said="its firmware does not answer: no state of a port can be read",
+        )
+    if None in sighting.states or not sighting.states:
+        return _UNSURE
+    # Without the states themselves: DOWN, INIT and ARMED on the way up are one fault.
+    ports = "its port is" if len(sighting.states) == 1 else "all its ports are"
+    return HcaFault(reason=LINK_DOWN, said=f"{ports} down")
+
+
+def _verdict(record: HcaRecord, rules: HcaRules) -> HcaHealth:
+    if record.fault is None:
+        return HcaHealth(name=record.name)
+    return HcaHealth(
+        name=record.name,
+        is_healthy=False,
+        reason=record.fault.reason,
+        said=said(record, record.fault, rules),
+    )
+
+
+def _states(ports: Sequence[HcaPort]) -> tuple[str | None, ...]:
+    return tuple(port.state for port in ports)

@@ -1,0 +1,226 @@
+"""The health of this node's HCAs as it is now, fed by scans and by a cheap look between them."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from nodetopo.components.gpus.health.monitor import MAX_NOTICES
+from nodetopo.components.rdma.health.hca import (
+    HcaRules,
+    HcaSighting,
+    HcaState,
+    after_sightings,
+    is_unsettled,
+    sightings,
+    view,
+)
+from nodetopo.components.rdma.health.notices import hca_notices
+from nodetopo.components.rdma.health.probe import HcaProbe, PortCounters
+from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.settings.own import KernelSettings, roots
+from nodetopo.model.hca_health import HcaHealthView
+from nodetopo.model.notice import Notice
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.identity import KnownHca, remembered_hcas
+
+LOOK_S = 5.0
+"""Between two looks at the ports: with the confirmation of a fault, a port that is down is out of
+the device list within ten seconds."""
+
+UNSETTLED_S = 2.0
+"""The same while a fault waits for its confirmation."""
+
+PORTS_A_LOOK = 32
+"""Ports for which :data:`LOOK_S` holds; with hundreds of virtual functions there are fewer looks,
+so that an hour of them costs as much: below a second of CPU."""
+
+COUNTERS_S = 60.0
+"""Between two readings of the error counters."""
+
+
+SCAN_PAUSE_S = 30.0
+"""Least time between two scans that are asked for because RDMA devices came or went."""
+
+
+def configured_hca_health(
+    settings: KernelSettings, on_change: Callable[[], None]
+) -> "HcaHealthMonitor | None":
+    """Return the health of the HCAs; ``None`` where *settings* switch it off."""
+    if not settings.health_checks:
+        return None
+    is_simulated = settings.machine is not None or settings.snapshot is not None
+    probe = None if is_simulated or settings.or_simulate else HcaProbe(roots(settings).sysfs)
+    return HcaHealthMonitor(HcaRules(recovery_s=settings.recovery_s), probe, on_change=on_change)
+
+
+class HcaHealthMonitor:
+    """Has the verdicts ready for any thread; one thread looks at sysfs, and waits for nobody else.
+
+    Who calls :meth:`take` never waits for a file: a driver whose firmware does not answer may
+    take a minute to say so (mlx5, MLX5_CMD_TIMEOUT_MSEC). It knows no HCA, and reads nothing,
+    before the first :meth:`take` and after :meth:`rest`.
+
+    Args:
+        probe: looks at this node's sysfs; ``None`` for HCAs that are simulated, of which only
+            scans say anything.
+        clock: monotonic seconds.
+        on_change: called after :attr:`view` changed, by the thread that changed it.
+
+    Attributes:
+        on_other_hcas: called when RDMA devices have come, gone or been renamed since the last
+            scan, so that another one would show it.
+    """
+
+    def __init__(
+        self,
+        rules: HcaRules,
+        probe: HcaProbe | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._rules = rules
+        self._probe = probe
+        self._clock = clock
+        self._on_change = on_change
+        self.on_other_hcas: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        self._known: tuple[KnownHca, ...] = ()
+        self._state: HcaState = MappingProxyType({})
+        self._view: HcaHealthView = MappingProxyType({})
+        self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
+        self._scanned: frozenset[str] | None = None  # names of all HCAs in the last scan
+        self._asked: frozenset[str] | None = None  # names for which a scan was asked for
+        self._asked_at = float("-inf")
+        self._counters: PortCounters = MappingProxyType({})
+        self._counted_at = float("-inf")
+
+    @property
+    def known(self) -> tuple[KnownHca, ...]:
+        """The HCAs that scans have shown, lost ones included, in an order that does not change."""
+        return self._known
+
+    @property
+    def view(self) -> HcaHealthView:
+        """The verdicts, by key; replaced as a whole, never changed."""
+        return self._view
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        """The keys of those that the kubelet may not hand out."""
+        return frozenset(key for key, health in self._view.items() if not health.is_healthy)
+
+    @property
+    def counters(self) -> PortCounters:
+        """The error counters of each port, at most a minute old."""
+        return self._counters
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait until the next :meth:`look`."""
+        ports = sum(len(it.hca.ports) for it in self._known)
+        looks = max(1, -(-ports // PORTS_A_LOOK))
+        return looks * (UNSETTLED_S if is_unsettled(self._state) else LOOK_S)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what to report since the last call, and forget it."""
+        with self._lock:
+            taken = tuple(self._notices)
+            self._notices.clear()
+        return taken
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take the result of a scan: which HCAs there are, and under which names.
+
+        It also has the first verdict on those that are new. On the others only a look has one, as
+        a scan may be old; without a probe, every scan has. A snapshot that was taken before
+        changes nothing.
+        """
+        with self._lock:
+            self._known = remembered_hcas(self._known, snapshot)
+            if snapshot.hcas is not None:
+                listed = (*snapshot.hcas, *(snapshot.management_hcas or ()))
+                self._scanned = frozenset(hca.name for hca in listed)
+                if self._scanned == self._asked:
+                    self._asked = None
+            is_judged = self._probe is None
+            seen = sightings(self._known, snapshot)
+            is_changed = self._become(
+                {
+                    key: sighting if is_judged or key not in self._state else None
+                    for key, sighting in seen.items()
+                }
+            )
+        if is_changed:
+            self._on_change()
+
+    def look(self) -> None:
+        """Look at the HCAs that are known; also at their error counters, once a minute.
+
+        One thread at a time.
+        """
+        probe, known = self._probe, self._known
+        if not known or probe is None:
+            return
+        seen = probe.look(known)
+        with self._lock:
+            # A scan may have shown others meanwhile.
+            is_changed = self._become({it.key: seen.get(it.key) for it in self._known})
+            is_other = self._asks_for_scan(probe.listing)
+        if is_other:
+            self.on_other_hcas()
+        if is_changed:
+            self._on_change()
+        if self._clock() - self._counted_at >= COUNTERS_S:
+            self._counted_at = self._clock()
+            self._counters = probe.counters(known)
+
+    def rest(self) -> None:
+        """Forget all HCAs: none is offered any more."""
+        if not self._known:
+            return
+        with self._lock:
+            self._known = ()
+            self._scanned = None
+            self._counters = MappingProxyType({})
+            self._state = MappingProxyType({})
+            self._view = MappingProxyType({})
+            self._notices.clear()
+
+    def _asks_for_scan(self, listing: frozenset[str] | None) -> bool:
+        """Return whether the names that are listed now are a reason for a scan.
+
+        A scan that does not show what the directory does is not asked for again.
+        """
+        if listing is None or self._scanned is None or listing == self._scanned:
+            return False
+        now = self._clock()
+        if listing == self._asked or now - self._asked_at < SCAN_PAUSE_S:
+            return False
+        self._asked, self._asked_at = listing, now
+        return True
+
+    def _become(self, seen: Mapping[str, HcaSighting | None]) -> bool:
+        """Make what follows from *seen* the state; return whether a verdict changed."""
+        after = after_sightings(self._state, seen, self._clock(), self._rules)
+        self._notices.extend(hca_notices(self._state, after, self._rules))
+        self._state = after
+        verdicts = view(after, self._rules)
+        is_changed = verdicts != self._view
+        if is_changed:  # an equal view stays the same object: whoever reads it compares identity
+            self._view = verdicts
+        return is_changed
+
+
+class HcaLoop(PeriodicLoop):
+    """Looks at the HCAs between two scans."""
+
+    def __init__(self, monitor: HcaHealthMonitor) -> None:
+        self._monitor = monitor
+
+    def step(self) -> float:
+        """Look once."""
+        self._monitor.look()
+        return self._monitor.pause_s

@@ -1,0 +1,404 @@
+"""Joint placement: the HCAs of a pod follow its GPUs, and its GPUs its HCAs.
+
+The kubelet asks for one resource of one container after the other, in random order, and does not
+say for which pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources:
+a loop over a Go map, under the lock of one admission). So calls that follow one another belong to
+one container, as a rule: whatever was just allocated of the other kind is what a choice follows.
+
+That is a guess. It is wrong where a pod that wants GPUs alone is admitted within :data:`WINDOW_S`
+before one that wants HCAs alone. A wrong guess costs nearness, never a device: what is chosen is
+always available, and the kubelet's NUMA nodes come first. Every guess is kept until the kubelet
+says which pod got what (PodResources), and is counted as right or wrong then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from threading import Lock
+from time import monotonic
+
+from nodetopo.components.rdma.resources import RdmaResource, key_of, token_of
+from nodetopo.deviceplugin.service import Prefer
+from nodetopo.nccl.job import JobVariable, container_variables
+from nodetopo.rdma.pairing import Pairing
+from nodetopo.rdma.pools import SharingMode
+
+WINDOW_S = 2.0
+"""How long after an allocation a request of the other kind is taken for the same container's.
+
+Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores, most of it
+for the checkpoint that it writes after each allocation; a slow disk makes that hundreds. Pods that
+come together are admitted as close to each other, which a shorter window would not tell apart."""
+
+MOST_GUESSES = 64
+"""Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
+
+MOST_GRANTS = 32
+"""Allocations remembered: those of one container, and some more."""
+
+
+class Kind(StrEnum):
+    """What a resource consists of."""
+
+    GPU = "gpu"
+    HCA = "hca"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What the kubelet gave to one container.
+
+    Attributes:
+        devices: ids of the kubelet's.
+        parts: the GPUs' ids or the HCAs' keys.
+        at_s: when, by the monotonic clock.
+        followed_by: resources of the other kind that were already given to the same container.
+    """
+
+    kind: Kind
+    resource: str
+    devices: frozenset[str]
+    parts: tuple[str, ...]
+    at_s: float
+    followed_by: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """Two grants that were taken for one container's, and when."""
+
+    first: Grant
+    second: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many guesses were right, wrong, and never found out about."""
+
+    right: int = 0
+    wrong: int = 0
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """Where the GPUs and HCAs of the last snapshot are, by id and by key."""
+
+    pairing: Pairing
+    gpus: Mapping[str, int]
+    hcas: Mapping[str, int]
+    variables: tuple[JobVariable, ...] = ()
+
+
+class JointPlacement:
+    """What is remembered of one admission; every method may be called from many threads.
+
+    *clock* returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._window_s = WINDOW_S
+        self._lock = Lock()  # guards all below but the places
+        self._places: _Places | None = None  # replaced as a whole
+        self._grants: deque[Grant] = deque(maxlen=MOST_GRANTS)
+        self._guesses: deque[Guess] = deque()
+        self._busy: set[str] = set()  # GPUs that containers have
+        self._tally = Tally()
+        self._gpu_of: dict[str, Callable[[], Mapping[str, str]]] = {}  # by resource
+        self._next: tuple[Sequence[str], Prefer | None] = (), None  # replaced as a whole
+
+    @property
+    def tally(self) -> Tally:
+        """How the guesses turned out."""
+        with self._lock:
+            return self._tally
+
+    @property
+    def guesses(self) -> tuple[Guess, ...]:
+        """Those that wait to be verified, the oldest first."""
+        with self._lock:
+            return tuple(self._guesses)
+
+    def take(
+        self,
+        pairing: Pairing,
+        gpus: Mapping[str, int],
+        hcas: Mapping[str, int],
+        variables: Collection[JobVariable] = (),
+    ) -> None:
+        """Place what *pairing* knows from now on: positions of GPUs by id, of HCAs by key.
+
+        *variables* are those that containers get.
+        """
+        assert pairing.closeness is not None  # computed now, and not during a call
+        self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
+
+    def rest(self) -> None:
+        """Follow nothing, where no HCAs are offered."""
+        self._places = None
+        with self._lock:
+            self._grants.clear()
+            self._guesses.clear()
+
+    def variables(
+        self, gpus: Sequence[str], hcas: Sequence[str], *, are_gpus_certain: bool
+    ) -> Mapping[str, str]:
+        """Return the variables of a container with *gpus* and *hcas*, by id and by key.
+
+        None where an HCA is unknown, since a list shuts out what it does not name. *gpus* are
+        certain where they are in the same answer; without any, those nearest to the HCAs are the
+        guess.
+        """
+        places = self._places
+        if places is None or not places.variables or not all(key in places.hcas for key in hcas):
+            return {}
+        pairing, snapshot = places.pairing, places.pairing.snapshot
+        own = [places.hcas[key] for key in hcas]
+        known = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        if not known and not are_gpus_certain:
+            known = list(pairing.gpus_for(own, range(len(snapshot.gpus)), len(own)))
+        return container_variables(
+            snapshot,
+            [snapshot.gpus[at] for at in known],
+            [(snapshot.hcas or ())[at] for at in own],
+            places.variables,
+            pairing=pairing,
+            are_gpus_certain=are_gpus_certain,
+        )
+
+    def expect(self, gpus: Sequence[str], prefer: Prefer | None) -> None:
+        """Expect a container that gets HCAs first to be given some of *gpus*, by *prefer*."""
+        self._next = tuple(gpus), prefer
+
+    def gave(self, kind: Kind, resource: str, devices: Iterable[str], parts: Iterable[str]) -> None:
+        """Remember that the kubelet gave *devices* of *resource*, which stand for *parts*."""
+        if self._places is None:
+            return
+        grant = Grant(
+            kind=kind,
+            resource=resource,
+            devices=frozenset(devices),
+            parts=tuple(dict.fromkeys(parts)),
+            at_s=self._clock(),
+        )
+        with self._lock:
+            if kind is Kind.GPU:
+                self._busy.update(grant.parts)
+            for partner in self._partners(kind, resource):
+                self._guesses.append(Guess(first=partner, second=grant))
+                at = self._grants.index(partner)
+                self._grants[at] = replace(partner, followed_by=partner.followed_by | {resource})
+                grant = replace(grant, followed_by=grant.followed_by | {partner.resource})
+            self._grants.append(grant)
+            while len(self._guesses) > MOST_GUESSES:
+                self._guesses.popleft()
+                self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
+
+    def partners(self, kind: Kind, resource: str) -> tuple[str, ...]:
+        """Return the GPUs or HCAs of the container that asks now for *resource*, of *kind*.
+
+        Those of the other kind alone.
+        """
+        with self._lock:
+            partners = self._partners(kind, resource)
+            return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
+
+    def partner_positions(self, devices: Iterable[str]) -> tuple[int, ...]:
+        """Return the positions of what the container had of the other kind before *devices*."""
+        places, wanted = self._places, frozenset(devices)
+        if places is None:
+            return ()
+        with self._lock:
+            firsts = [guess.first for guess in self._guesses if guess.second.devices == wanted]
+        return tuple(
+            of[part]
+            for first in firsts
+            for of in (places.gpus if first.kind is Kind.GPU else places.hcas,)
+            for part in first.parts
+            if part in of
+        )
+
+    def verify(self, held: Iterable[Collection[tuple[str, str]]], settled_s: float) -> None:
+        """Decide the guesses by what containers hold: resources and ids of devices of each.
+
+        A guess is open while the kubelet may not list its container yet, *settled_s* seconds
+        after the grant; one whose devices no container has any more stays unknown. What is held
+        also corrects which GPUs are in use.
+        """
+        owners = {device: number for number, devices in enumerate(held) for device in devices}
+        before = self._clock() - settled_s
+        with self._lock:
+            waiting, self._guesses = self._guesses, deque()
+            for guess in waiting:
+                if guess.second.at_s > before:
+                    self._guesses.append(guess)
+                    continue
+                first, second = (
+                    {owners.get((grant.resource, device)) for device in grant.devices}
+                    for grant in (guess.first, guess.second)
+                )
+                if None in first or None in second:
+                    self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
+                elif first == second:
+                    self._tally = replace(self._tally, right=self._tally.right + 1)
+                else:
+                    self._tally = replace(self._tally, wrong=self._tally.wrong + 1)
+            busy = set[str]()
+            for resource, device in owners:
+                if (gpu_of := self._gpu_of.get(resource)) and (gpu := gpu_of().get(device)):
+                    busy.add(gpu)
+            for grant in self._grants:
+                if grant.kind is Kind.GPU and grant.at_s > before:
+                    busy.update(grant.parts)
+            self._busy = busy
+
+    def hcas_for(
+        self, resource: RdmaResource, available: Sequence[str], required: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Return the devices of *resource* that the kubelet should take.
+
+        Near the GPUs that the container has just been given. Where it has none yet, near those
+        that it would be given next: as many free GPUs as HCAs are asked for.
+        """
+        places, tokens = self._places, _by_hca(available)
+        if resource.pool.mode is SharingMode.SHARED or places is None:
+            return tuple(available[:size])  # a container gets all HCAs anyway
+        offered = set(available)
+        kept = [device for device in required if device in offered]
+        held = dict.fromkeys(key_of(device) for device in kept)
+        for device in kept:
+            tokens[key_of(device)].remove(device)
+        gpus = self.partners(Kind.HCA, resource.name) or self._next_gpus(places, tokens, size)
+        positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        chosen = list(kept)
+        while len(chosen) < size:
+            # One device of each HCA before a second one of any.
+            left = {places.hcas[key]: key for key in tokens if tokens[key] and key in places.hcas}
+            fresh = {at: key for at, key in left.items() if key not in held}
+            if left and not fresh:
+                held.clear()
+                continue
+            users = {at: resource.tokens[key] - len(tokens[key]) for at, key in fresh.items()}
+            best = places.pairing.hcas_for(positions, sorted(fresh), size - len(chosen), users)
+            if not best:
+                break
+            for at in best:
+                chosen.append(tokens[fresh[at]].pop(0))
+                held[fresh[at]] = None
+        return tuple(chosen)
+
+    def following(
+        self, resource: str, gpu_of: Callable[[], Mapping[str, str]], prefer: Prefer
+    ) -> Prefer:
+        """Return the choice among the devices of a GPU resource that follows a container's HCAs.
+
+        It is that of *prefer*, unless the container has just been given HCAs to which other GPUs
+        are nearer; then *prefer* chooses among those. *gpu_of* returns the GPU of each device.
+        """
+        self._gpu_of[resource] = gpu_of
+
+        def choose(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+            return self._gpus_for(
+                prefer, available, required, size, resource=resource, gpu_of=gpu_of()
+            )
+
+        return choose
+
+    def _gpus_for(
+        self,
+        prefer: Prefer,
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+        *,
+        resource: str,
+        gpu_of: Mapping[str, str],
+    ) -> Sequence[str]:
+        places = self._places
+        with self._lock:
+            self._busy.difference_update(gpu_of.get(device, device) for device in available)
+        usual = prefer(available, required, size)
+        if places is None:
+            return usual
+        keys = self.partners(Kind.GPU, resource)
+        hcas = [places.hcas[key] for key in keys if key in places.hcas]
+        if not hcas:
+            return usual
+        at = {
+            device: places.gpus[gpu_of[device]]
+            for device in (*available, *required)
+            if gpu_of.get(device) in places.gpus
+        }
+        offered = list(dict.fromkeys(at[device] for device in available if device in at))
+
+        def distance(devices: Iterable[str]) -> int:
+            gpus = dict.fromkeys(at[device] for device in devices if device in at)
+            return places.pairing.distance(list(gpus), hcas)
+
+        nearest = places.pairing.gpus_for(hcas, offered, min(size, len(offered)))
+        least = places.pairing.distance(nearest, hcas)
+        if distance(usual) <= least:
+            return usual
+        near = set(places.pairing.within(offered, hcas, nearest))
+        among = [device for device in available if at.get(device) in near or device in required]
+        if len(among) >= size:
+            best = prefer(among, required, size)
+            if distance(best) <= least or not _is_whole(gpu_of):
+                return best
+        matched = [device for device in available if at.get(device) in nearest]
+        return tuple(dict.fromkeys((*required, *matched)))[:size]
+
+    def _next_gpus(
+        self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int
+    ) -> Sequence[str]:
+        """Return the GPUs that a container would get now that asked for as many as HCAs.
+
+        Only of those whose nearest HCAs are offered: the kubelet may have chosen a NUMA node, and
+        then keeps to it for GPUs too.
+        """
+        usable, prefer = self._next
+        if prefer is None:
+            return ()
+        with self._lock:
+            busy = set(self._busy)
+        free = [gpu for gpu in usable if gpu not in busy and gpu in places.gpus]
+        hcas = [places.hcas[key] for key, left in tokens.items() if left and key in places.hcas]
+        everywhere = list(places.hcas.values())
+        near = [
+            gpu
+            for gpu in free
+            if places.pairing.distance([places.gpus[gpu]], hcas)
+            <= places.pairing.distance([places.gpus[gpu]], everywhere)
+        ]
+        among = near if len(near) >= size else free
+        return prefer(among, (), min(size, len(among))) if among else ()
+
+    def _partners(self, kind: Kind, resource: str) -> list[Grant]:
+        """Return the grants of the other kind that belong to a container's request now.
+
+        Of each resource only the latest can: what was given before it was another container's.
+        """
+        since = self._clock() - self._window_s
+        latest = {grant.resource: grant for grant in self._grants if grant.kind is not kind}
+        return [
+            grant
+            for grant in latest.values()
+            if grant.at_s >= since and resource not in grant.followed_by
+        ]
+
+
+def _is_whole(gpu_of: Mapping[str, str]) -> bool:
+    """Return whether each device of a resource is a GPU, and not one of several parts of it."""
+    return all(device == gpu for device, gpu in gpu_of.items())
+
+
+def _by_hca(available: Sequence[str]) -> dict[str, list[str]]:
+    """Return the devices by the key of their HCA, the lowest tokens first."""
+    tokens: dict[str, list[str]] = {}
+    for device in available:
+        tokens.setdefault(key_of(device), []).append(device)
+    for own in tokens.values():
+        own.sort(key=token_of)
+    return tokens

@@ -1,0 +1,76 @@
+"""What settings, and the file that they name, say about HCAs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from nodetopo.components.rdma.answers import RdmaHandOver, RdmaSettings
+from nodetopo.components.rdma.settings import HcaSettings
+from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.errors import InputError
+from nodetopo.nccl.job import JobVariable
+from nodetopo.rdma.pools import RdmaConfig
+
+
+def load_pools(settings: HcaSettings) -> RdmaConfig | None:
+    """Return the pools of HCAs that *settings* name a file of; ``None`` for none.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    if settings.rdma_config is None:
+        return None
+    from nodetopo.components.rdma.pools_file import (  # noqa: PLC0415 - PyYAML, which only a file needs
+        load_rdma,
+    )
+
+    return load_rdma(settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPlan:
+    """Which HCAs are offered, and how; other settings make another plan.
+
+    Attributes:
+        config: the pools; ``None`` where no pool is offered.
+        pair: the resource of GPUs together with HCAs; ``None`` for none.
+        host_root: where this process sees the host's files.
+        variables: which ones containers get.
+        cdi_dir: where our CDI specification is written, on the host; ``None`` for a simulated
+            machine.
+    """
+
+    config: RdmaConfig | None
+    pair: str | None
+    answers: RdmaSettings
+    variables: tuple[JobVariable, ...]
+    host_root: Path
+    cdi_dir: Path | None
+
+    @classmethod
+    def of(cls, settings: HcaSettings, *, is_simulated: bool) -> Self:
+        """Return the plan; for a simulated machine no host file is used.
+
+        Raises:
+            InputError: the file of the pools cannot be used, or a resource has two meanings.
+        """
+        config, pair = load_pools(settings), settings.gpu_hca_resource
+        pools = () if config is None else config.pools
+        if pair is not None and pair in {settings.resource_name, *(it.resource for it in pools)}:
+            raise InputError(
+                f"gpu-hca-resource {pair} is the name of another resource",
+                "give GPUs with an HCA a name of their own",
+            )
+        return cls(
+            config=config,
+            pair=pair,
+            answers=RdmaSettings(
+                hand_over=RdmaHandOver(settings.rdma_hand_over),
+                kind=settings.rdma_cdi_kind,
+                numa=NumaReport(settings.numa_mode),
+                sysfs_root=None if is_simulated else settings.sysfs_root,
+            ),
+            variables=settings.job_variables,
+            host_root=settings.host_root,
+            cdi_dir=None if is_simulated else settings.cdi_spec_dir,
+        )

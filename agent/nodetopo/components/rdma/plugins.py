@@ -1,0 +1,247 @@
+"""Pools of HCAs on the kubelet, and the state that they share with the plugins of GPUs."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from nodetopo.components.rdma.answers import (
+    CM_DEVICE,
+    CONNECTION_MANAGER,
+    DIRECTORY,
+    RdmaAnswers,
+    RdmaHandOver,
+    cdi_name,
+    device_nodes,
+    hca_response,
+    present_hcas,
+)
+from nodetopo.components.rdma.joint import JointPlacement
+from nodetopo.components.rdma.plan import RdmaPlan
+from nodetopo.components.rdma.resources import RdmaOffer, RdmaResource, key_of, offer_hcas
+from nodetopo.deviceplugin.allocation_log import Asked
+from nodetopo.deviceplugin.cdi_spec import nodes_spec
+from nodetopo.deviceplugin.cdi_writer import CdiFile
+from nodetopo.deviceplugin.host_files import seen
+from nodetopo.deviceplugin.keeper import PluginKeeper, Servable
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.resources import Refusal
+from nodetopo.kernel.places import Places
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.identity import KnownHca, remembered_hcas
+from nodetopo.rdma.pairing import Pairing
+from nodetopo.rdma.pools import SharingMode
+from nodetopo.topology.matrix import word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPool:
+    """A pool on the kubelet."""
+
+    resource: RdmaResource
+    plugin: DevicePlugin
+    answers: RdmaAnswers
+
+
+class HcaPlugins:
+    """Keeps a plugin for each pool. One thread changes it; any thread can read it."""
+
+    def __init__(self, places: Places, joint: JointPlacement) -> None:
+        """Serve nothing yet; *joint* is shared with the plugins of GPUs."""
+        self._places = places
+        self._joint = joint
+        self._known: tuple[KnownHca, ...] = ()
+        self._offer = RdmaOffer()
+        self._pairing: Pairing | None = None
+        self._cdi_problem: str | None = None
+        self._has_connection_manager = False
+        self._keeper = PluginKeeper[ServedPool]()
+
+    def move(self, places: Places) -> None:
+        """Register by *places* from the next plugin on."""
+        self._places = places
+
+    @property
+    def served(self) -> tuple[ServedPool, ...]:
+        """The pools, in the order of the file."""
+        return tuple(self._keeper.served.values())
+
+    @property
+    def known(self) -> tuple[KnownHca, ...]:
+        """Every HCA seen since the start, lost ones included."""
+        return self._known
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Pools that are not offered and HCAs that are in no pool, with the reasons."""
+        return self._offer.refusals
+
+    @property
+    def cdi_problem(self) -> str | None:
+        """Why the CDI specification of HCAs is not what it should be; ``None`` if it is."""
+        return self._cdi_problem
+
+    def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see the HCAs of *keys*, which come with their GPUs.
+
+        Raises:
+            UnreadableError: an HCA has lost its device nodes.
+        """
+        return hca_response(
+            present_hcas({one.key: one.hca for one in self._known}, keys),
+            plan.answers,
+            with_issm=False,
+            has_connection_manager=self._has_connection_manager,
+        )
+
+    def remember(self, snapshot: Snapshot) -> Snapshot:
+        """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order."""
+        self._known = remembered_hcas(self._known, snapshot)
+        return replace(snapshot, hcas=tuple(one.hca for one in self._known))
+
+    def take(
+        self,
+        plan: RdmaPlan,
+        pairing: Pairing,
+        unhealthy: Collection[str],
+        taken: Collection[str] = (),
+    ) -> None:
+        """Offer the HCAs of a snapshot that :meth:`remember` returned.
+
+        Args:
+            plan: what is offered, and how.
+            pairing: of that snapshot, which has lost GPUs, so that they keep their HCAs.
+            unhealthy: keys of HCAs.
+            taken: keys of HCAs that are offered together with a GPU, and are in no pool.
+        """
+        snapshot = pairing.snapshot
+        if plan.config is None and not taken:
+            self._pairing = None
+            self._joint.rest()
+        else:
+            self._pairing = pairing
+            self._joint.take(
+                pairing,
+                {gpu.id: position for position, gpu in enumerate(snapshot.gpus)},
+                {one.key: position for position, one in enumerate(self._known)},
+                plan.variables,
+            )
+            self._has_connection_manager = plan.answers.has_connection_manager
+        offered = RdmaOffer()
+        if plan.config is not None:
+            offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
+            self._log_changes(offered)
+        offered = self._with_specification(plan, offered, taken)
+        wanted = {
+            resource.name: Servable(
+                devices=resource.devices,
+                identity=(plan.answers, resource.pool.mode),
+                serve=partial(self._serve, plan, resource),
+            )
+            for resource in offered.resources
+        }
+        self._keeper.keep(wanted, self._places.directories)
+        self._offer = offered
+
+    def _serve(
+        self, plan: RdmaPlan, resource: RdmaResource, before: ServedPool | None
+    ) -> ServedPool:
+        """Return *resource* as it is served, by the plugin that served it *before* if any."""
+        if before is not None:
+            before.answers.resource = resource
+            return replace(before, resource=resource)
+        answers = RdmaAnswers(resource, plan.answers, self._joint)
+
+        def prefer(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+            return self._joint.hcas_for(answers.resource, available, required, size)
+
+        def explain(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
+            del asked
+            return self._account(answers.resource, ids)
+
+        plugin = DevicePlugin(
+            resource.name,
+            self._places.socket_dir,
+            prefer,
+            answers,
+            structlog.get_logger(),
+            explain=explain,
+            registration=self._places.registration,
+            plugins_registry=self._places.registry,
+        )
+        return ServedPool(resource=resource, plugin=plugin, answers=answers)
+
+    def _account(self, resource: RdmaResource, ids: Sequence[str]) -> Mapping[str, object]:
+        """Return the keys of the log line for an allocation of *ids*."""
+        pairing, keys = self._pairing, dict.fromkeys(map(key_of, ids))
+        hcas = [resource.hcas[key].name for key in keys if key in resource.hcas]
+        line: dict[str, object] = {"hcas": hcas, "mode": resource.pool.mode.value}
+        if resource.pool.mode is SharingMode.SHARED:
+            return {**line, "said": "a container gets every HCA of a shared pool"}
+        positions = {one.key: at for at, one in enumerate(self._known)}
+        gpus = self._joint.partner_positions(ids)
+        if pairing is None or not gpus:
+            return {**line, "said": f"{', '.join(hcas)}: no GPU was given to the container before"}
+        pairs = pairing.matched(gpus, [positions[key] for key in keys if key in positions])
+        said = ", ".join(
+            f"{pairing.snapshot.gpus[pair.gpu].name} "
+            f"{(pairing.snapshot.hcas or ())[pair.hca].name}"
+            f" {'?' if pair.closeness is None else word(pair.closeness)}"
+            for pair in pairs
+        )
+        return {**line, "said": f"follows the GPUs of the container: {said}"}
+
+    def _with_specification(
+        self, plan: RdmaPlan, offered: RdmaOffer, taken: Collection[str]
+    ) -> RdmaOffer:
+        """Write the CDI specification if answers name its devices; it has HCAs *taken*, too.
+
+        Return *offered* with every device Unhealthy that the specification does not define.
+        """
+        self._cdi_problem = None
+        if plan.cdi_dir is None or plan.answers.hand_over is not RdmaHandOver.CDI_CRI:
+            return offered
+        nodes: dict[str, Sequence[str]] = {
+            cdi_name(key): device_nodes(hca, with_issm=resource.pool.with_issm)
+            for resource in offered.resources
+            for key, hca in resource.hcas.items()
+        }
+        for one in self._known:
+            if one.key in taken:
+                nodes[cdi_name(one.key)] = device_nodes(one.hca, with_issm=False)
+        if nodes and self._has_connection_manager:
+            nodes[CM_DEVICE] = (f"{DIRECTORY}/{CONNECTION_MANAGER}",)
+        file = CdiFile(seen(plan.host_root, plan.cdi_dir), plan.answers.kind)
+        spec = nodes_spec(plan.answers.kind, nodes, Path("/"))
+        problem = file.remove() if spec is None else file.write(spec)
+        if problem is not None:
+            self._cdi_problem = f"CDI specification of {plan.answers.kind}: {problem}"
+        defined = file.devices()
+        return replace(
+            offered,
+            resources=tuple(
+                replace(
+                    resource,
+                    devices=tuple(
+                        device
+                        if cdi_name(key_of(device.id)) in defined
+                        else replace(device, is_healthy=False)
+                        for device in resource.devices
+                    ),
+                )
+                for resource in offered.resources
+            ),
+        )
+
+    def _log_changes(self, offered: RdmaOffer) -> None:
+        """Log new refusals, and the resources if they have changed."""
+        log = structlog.get_logger()
+        for refusal in offered.refusals:
+            if refusal not in self._offer.refusals:
+                log.info("HCAs not offered", reason=refusal.reason)
+        names = [resource.name for resource in offered.resources]
+        if names != [resource.name for resource in self._offer.resources]:
+            log.info("resources offered", resources=names)

@@ -1,0 +1,281 @@
+"""The configuration file of the RDMA plugin: that of Mellanox' shared plugin, as it is.
+
+Its keys, defaults and limits: k8s-rdma-shared-dev-plugin 410b0f3, README.md, pkg/types/types.go,
+and ``ValidateConfigs`` of pkg/resources/resources_manager.go. Whatever that plugin accepts is
+accepted, also keys in another case of letters, as Go reads them; what it accepts and cannot work
+is warned about. Three keys are ours, which that plugin ignores: ``mode`` and ``issm`` of an entry,
+and ``hcas`` of its selectors. YAML is read as well as JSON.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nodetopo.components.rdma.settings import HcaSettings
+from nodetopo.errors import InputError
+from nodetopo.formats.document import Value, read_configuration
+from nodetopo.kernel.settings.data_files import read_text
+from nodetopo.kernel.settings.values import did_you_mean
+from nodetopo.rdma.pools import Pool, RdmaConfig, Selectors, SharingMode
+from nodetopo.rdma.selection import LINK_TYPES
+
+DEFAULT_PREFIX = "rdma"
+
+MOST_POOLS = 64
+"""Each is a device plugin with threads of its own; real files have up to one for each HCA."""
+
+LONGEST_NAME = 63
+"""Characters of the part after the slash (k8s.io/apimachinery ``IsQualifiedName``)."""
+
+_KEYS = ("periodicUpdateInterval", "configList")
+_ENTRY_KEYS = (
+    "resourceName",
+    "resourcePrefix",
+    "rdmaHcaMax",
+    "selectors",
+    "devices",
+    "mode",
+    "issm",
+)
+_SELECTOR_KEYS = ("vendors", "deviceIDs", "drivers", "ifNames", "linkTypes", "hcas")
+_CURE = "correct the file; docs/operate/rdma.md describes it"
+
+_NAME = re.compile(r"[a-zA-Z0-9_]+", re.ASCII)
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_PCI_ID = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
+
+
+def load_rdma(settings: HcaSettings) -> RdmaConfig | None:
+    """Return the pools that *settings* name a file of; ``None`` where they name none.
+
+    Raises:
+        InputError: the file cannot be read, or is no such configuration.
+    """
+    path = settings.rdma_config
+    if path is None:
+        return None
+    return parse(
+        str(path),
+        read_text(path, "an RDMA configuration"),
+        mode=SharingMode(settings.rdma_mode),
+        with_issm=settings.rdma_issm,
+    )
+
+
+def parse(
+    name: str,
+    text: str,
+    *,
+    mode: SharingMode = SharingMode.SHARED,
+    with_issm: bool = False,
+) -> RdmaConfig:
+    """Return the pools of the file *name*, whose content is *text*.
+
+    *mode* and *with_issm* are for entries that do not say.
+
+    Raises:
+        InputError: it is no such configuration; the message has the line and the key.
+    """
+    root, warnings = read_configuration(name, text)
+    if root is None:
+        raise InputError(f"{name} is empty", 'write {"configList": [...]}')
+    reader = _Reader(list(warnings), mode, with_issm)
+    keys = reader.known(root, _KEYS)
+    if "periodicUpdateInterval" in keys:  # the node is scanned anyway
+        reader.count(keys["periodicUpdateInterval"], "seconds")
+    if "configList" not in keys or not keys["configList"].items():
+        (keys.get("configList") or root).refuse("no resource is configured", _CURE)
+    entries = keys["configList"].items()
+    if len(entries) > MOST_POOLS:
+        keys["configList"].refuse(f"{len(entries)} resources where {MOST_POOLS} are accepted")
+    seen: dict[str, Value] = {}
+    pools = []
+    for entry in entries:
+        pool = reader.pool(entry)
+        if pool.resource in seen:
+            first = seen[pool.resource]
+            entry.refuse(
+                f"{pool.resource} exists already, at {first.where}", "name each resource once"
+            )
+        bare = pool.resource.rpartition("/")[2]
+        if any(name.rpartition("/")[2] == bare for name in seen):
+            reader.warnings.append(
+                f"{entry.where}: the shared plugin refuses {bare} under a second prefix"
+            )
+        seen[pool.resource] = entry
+        if (problem := _kubelets_refusal(pool.resource)) is None:
+            pools.append(pool)
+        else:
+            reader.warnings.append(f"{entry.where}: {pool.resource} is not offered: {problem}")
+    return RdmaConfig(pools=tuple(pools), warnings=tuple(reader.warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads entries; *warnings* grow."""
+
+    warnings: list[str]
+    mode: SharingMode
+    with_issm: bool
+
+    def pool(self, entry: Value) -> Pool:
+        """Return the pool of one entry of the list."""
+        keys = self.known(entry, _ENTRY_KEYS)
+        if "resourceName" not in keys:
+            entry.refuse("an entry without resourceName", "name the resource")
+        name = self.text(keys["resourceName"])
+        if _NAME.fullmatch(name) is None:
+            keys["resourceName"].refuse(
+                f"{name!r} is no name of a resource",
+                "letters, digits and underscores; what stands before the slash is resourcePrefix",
+            )
+        prefix = self.text(keys["resourcePrefix"]) if "resourcePrefix" in keys else ""
+        mode = self.mode
+        if "mode" in keys:
+            word = self.text(keys["mode"])
+            if word not in set(SharingMode):
+                close = did_you_mean(word, tuple(mode.value for mode in SharingMode))
+                keys["mode"].refuse(
+                    f"{word!r} is no mode", f"one of {', '.join(SharingMode)}{close}"
+                )
+            mode = SharingMode(word)
+        with_issm = self.with_issm
+        if "issm" in keys:
+            flag = keys["issm"].scalar()
+            if not isinstance(flag, bool):
+                keys["issm"].expected("true or false")
+            with_issm = flag
+        if "rdmaHcaMax" in keys:
+            most = self.count(keys["rdmaHcaMax"], "devices")
+        else:
+            most = 0
+            self.warnings.append(f"{entry.where}: no rdmaHcaMax, so that it has no devices")
+        return Pool(
+            resource=f"{prefix or DEFAULT_PREFIX}/{name}",
+            most=most,
+            selectors=self.selectors(entry, keys),
+            mode=mode,
+            with_issm=with_issm,
+        )
+
+    def selectors(self, entry: Value, keys: Mapping[str, Value]) -> Selectors:
+        """Return the selectors of an entry, ``devices`` among them."""
+        lists: dict[str, tuple[str, ...]] = {}
+        if "selectors" in keys:
+            known = self.known(keys["selectors"], _SELECTOR_KEYS)
+            lists = {key: self.texts(value) for key, value in known.items()}
+            for key in ("vendors", "deviceIDs"):
+                self.warn_unless(
+                    known.get(key),
+                    lists.get(key, ()),
+                    lambda word: _PCI_ID.fullmatch(word) is not None,
+                    "four hex digits without 0x, such as 15b3",
+                )
+            self.warn_unless(
+                known.get("linkTypes"),
+                lists.get("linkTypes", ()),
+                lambda word: word in LINK_TYPES.values(),
+                " or ".join(LINK_TYPES.values()),
+            )
+        devices = self.texts(keys["devices"]) if "devices" in keys else ()
+        is_selected = any(lists.values())
+        if is_selected and devices:
+            keys["devices"].refuse(
+                "selectors and devices in one entry",
+                "move the names of interfaces to selectors.ifNames",
+            )
+        if not is_selected and not devices:
+            entry.refuse(
+                "an entry that selects no HCA",
+                'write selectors, such as {"vendors": ["15b3"]}',
+            )
+        if devices:
+            self.warnings.append(
+                f"{keys['devices'].where}: devices is deprecated; selectors.ifNames is the same"
+            )
+        return Selectors(
+            vendors=lists.get("vendors", ()),
+            device_ids=lists.get("deviceIDs", ()),
+            drivers=lists.get("drivers", ()),
+            if_names=devices or lists.get("ifNames", ()),
+            link_types=lists.get("linkTypes", ()),
+            hcas=lists.get("hcas", ()),
+        )
+
+    def known(self, value: Value, names: tuple[str, ...]) -> dict[str, Value]:
+        """Return the entries of a mapping, none unknown, without those that are null.
+
+        Go reads a key in any case of letters, and the last of several that are the same.
+        """
+        if value.is_null():
+            return {}
+        self.warnings.extend(value.repeated())
+        spelled = {name.lower(): name for name in names}
+        known: dict[str, Value] = {}
+        for word, entry in value.entries().items():
+            name = spelled.get(word.lower())
+            if name is None:
+                close = did_you_mean(word, names).lstrip("; ")
+                entry.refuse(f"unknown key {word!r}", close or f"keys are {', '.join(names)}")
+            if name != word:
+                self.warnings.append(f"{entry.where}: {word} is read as {name}")
+            if not entry.is_null():
+                known[name] = entry
+        return known
+
+    def texts(self, value: Value) -> tuple[str, ...]:
+        """Return a list of texts, each once."""
+        return tuple(dict.fromkeys(self.text(item) for item in value.items()))
+
+    @staticmethod
+    def text(value: Value) -> str:
+        """Return a text; a number is none, since ``1017`` and ``"1017"`` may differ."""
+        text = value.scalar()
+        if not isinstance(text, str):
+            value.expected("a text in quotes")
+        if not text.isprintable():
+            value.refuse("a text with control characters")
+        return text
+
+    @staticmethod
+    def count(value: Value, what: str) -> int:
+        """Return a whole number of *what*, 0 or more."""
+        number = value.scalar()
+        if not isinstance(number, int) or isinstance(number, bool):
+            value.expected(f"a whole number of {what}")
+        if number < 0:
+            value.refuse(f"{number} {what}", "write 0 or more")
+        return number
+
+    def warn_unless(
+        self,
+        value: Value | None,
+        words: tuple[str, ...],
+        is_good: Callable[[str], bool],
+        expected: str,
+    ) -> None:
+        """Warn of each of *words* that no HCA can have."""
+        if value is not None:
+            self.warnings.extend(
+                f"{value.where}: {word!r} matches no HCA: {expected} is meant"
+                for word in words
+                if not is_good(word)
+            )
+
+
+def _kubelets_refusal(resource: str) -> str | None:
+    """Return why a kubelet takes no resource of this name; ``None`` if it does.
+
+    The rule is that of extended resources (k8s.io/kubernetes pkg/apis/core/v1/helper,
+    IsExtendedResourceName), which the shared plugin does not check.
+    """
+    domain, _, name = resource.partition("/")
+    if len(name) > LONGEST_NAME:
+        return f"the name has {len(name)} characters, and {LONGEST_NAME} are accepted"
+    if not (name[:1] + name[-1:]).isalnum():
+        return "the name does not begin and end with a letter or a digit"
+    if _DOMAIN.fullmatch(domain) is None:
+        return f"{domain!r} is no domain: small letters, digits, - and ."
+    if domain == "kubernetes.io" or domain.endswith(".kubernetes.io"):
+        return "names below kubernetes.io are the kubelet's own"
+    return None

@@ -1,0 +1,157 @@
+"""Which RDMA resources a node offers, and their devices.
+
+A device is one HCA and a token: ``0000:18:00.0::3`` is the fourth container's share of the HCA at
+that address. The kubelet counts tokens and keeps NUMA nodes; which HCA a token stands for is in
+its id, so that a choice among tokens is a choice among HCAs.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from nodetopo.deviceplugin.devices import PluginDevice, with_nodes
+from nodetopo.deviceplugin.resources import MOST_DEVICES, Refusal
+from nodetopo.model.digits import is_digits
+from nodetopo.model.hca import Hca
+from nodetopo.model.node import REPLICA
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.identity import KnownHca
+from nodetopo.rdma.pools import Pool, SharingMode
+from nodetopo.rdma.selection import select
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaResource:
+    """One pool with its devices.
+
+    Attributes:
+        devices: HCA by HCA in the order of PCI addresses, and by token.
+        hcas: by the part of a device's id that names the HCA; lost ones included.
+        positions: of those HCAs in the snapshot that was offered.
+        tokens: how many devices each of those HCAs is.
+    """
+
+    pool: Pool
+    devices: tuple[PluginDevice, ...]
+    hcas: Mapping[str, Hca] = field(hash=False)
+    positions: Mapping[str, int] = field(hash=False)
+    tokens: Mapping[str, int] = field(hash=False)
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.pool.resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaOffer:
+    """Every pool of a node that has an HCA, and what is not offered."""
+
+    resources: tuple[RdmaResource, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+def offer_hcas(
+    snapshot: Snapshot,
+    known: Sequence[KnownHca],
+    pools: Sequence[Pool],
+    unhealthy: Collection[str] = frozenset(),
+    taken: Collection[str] = frozenset(),
+) -> RdmaOffer:
+    """Return the devices of *pools*; *unhealthy* and *taken* are keys of HCAs.
+
+    Those *taken* are in no pool, because each is offered together with its GPU.
+
+    *snapshot* has the HCAs of *known*, in the same order, so that one that is lost keeps its
+    place; its devices are Unhealthy.
+    A pool advertises as many devices as it says (``rdmaHcaMax``), dealt out evenly over its
+    HCAs; an exclusive one advertises each HCA once. A pool without an HCA is not offered.
+    """
+    selection = select(snapshot, pools)
+    hcas = snapshot.hcas or ()
+    keys = [one.key for one in known]
+    bad = {one.key for one in known if one.is_lost}.union(unhealthy)
+    refusals = [
+        Refusal(
+            resource=None, reason=f"{one.hca} is not in {one.resource or 'any pool'}: {one.reason}"
+        )
+        for one in selection.exclusions
+    ]
+    resources = []
+    for pool in pools:
+        own = [at for at in selection.hcas[pool.resource] if keys[at] not in taken]
+        tokens = tuple(_tokens(pool, len(own)))
+        problem = None
+        if not own:
+            problem = "no HCA of this node matches it"
+        elif not any(tokens):
+            problem = "rdmaHcaMax is 0"
+        elif sum(tokens) > MOST_DEVICES:
+            problem = f"rdmaHcaMax {sum(tokens)}: a kubelet takes {MOST_DEVICES} devices at most"
+        if problem is not None:
+            # No fault of the node: a file for a whole cluster has pools that some nodes lack.
+            refusals.append(Refusal(resource=None, reason=f"{pool.resource}: {problem}"))
+            continue
+        if not all(tokens):
+            idle = ", ".join(
+                hcas[at].name for at, count in zip(own, tokens, strict=True) if not count
+            )
+            reason = f"{pool.resource}: rdmaHcaMax leaves no device for {idle}"
+            refusals.append(Refusal(resource=None, reason=reason))
+        devices = [
+            PluginDevice(
+                id=f"{keys[position]}{REPLICA}{token}",
+                is_healthy=keys[position] not in bad,
+                numa_nodes=_nodes(hcas[position]),
+            )
+            for position, count in zip(own, tokens, strict=True)
+            for token in range(count)
+        ]
+        if pool.mode is SharingMode.SHARED and not _is_on_one_node([hcas[at] for at in own]):
+            devices = [replace(device, numa_nodes=()) for device in devices]
+        resources.append(
+            RdmaResource(
+                pool=pool,
+                devices=with_nodes(devices, snapshot),
+                hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
+                positions=MappingProxyType({keys[at]: at for at in own}),
+                tokens=MappingProxyType(
+                    {keys[at]: count for at, count in zip(own, tokens, strict=True)}
+                ),
+            )
+        )
+    return RdmaOffer(resources=tuple(resources), refusals=tuple(refusals))
+
+
+def key_of(device: str) -> str:
+    """Return the part of a device's id that names the HCA."""
+    return device.rpartition(REPLICA)[0]
+
+
+def token_of(device: str) -> int:
+    """Return the number of a device's token; one that is none sorts last."""
+    number = device.rpartition(REPLICA)[2]
+    return int(number) if is_digits(number) else MOST_DEVICES
+
+
+def _tokens(pool: Pool, hcas: int) -> Iterator[int]:
+    """Yield how many devices each of *hcas* HCAs gets."""
+    if pool.mode is SharingMode.EXCLUSIVE:
+        yield from (int(number < pool.most) for number in range(hcas))
+        return
+    for number in range(hcas):
+        yield pool.most // hcas + (number < pool.most % hcas)
+
+
+def _nodes(hca: Hca) -> tuple[int, ...]:
+    return () if hca.numa_node is None else (hca.numa_node,)
+
+
+def _is_on_one_node(hcas: Sequence[Hca]) -> bool:
+    """Return whether a container that gets all of *hcas* is near one NUMA node.
+
+    Where it is not, a NUMA node would be wrong, and all of them would keep the Topology Manager
+    from ever giving the container's GPUs more than one (kubelet 1.36 pkg/kubelet/cm/
+    topologymanager/policy.go: resources of one container have to prefer the same nodes).
+    """
+    return len({hca.numa_node for hca in hcas}) == 1

@@ -1,0 +1,82 @@
+"""The settings of the HCAs that are offered, alongside GPUs or together with them."""
+
+# ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.kernel.settings import policies, values
+from nodetopo.kernel.settings.groups import RDMA
+from nodetopo.nccl.job import JobVariable
+from nodetopo.rdma.pools import SharingMode
+
+RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
+"""Where Mellanox' shared plugin reads its file, if no flag says otherwise
+(k8s-rdma-shared-dev-plugin 410b0f3, cmd/k8s-rdma-shared-dp/main.go)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HcaSettings(GpuSettings):
+    """The settings of the GPUs and those of the HCAs."""
+
+    rdma_config: Path | None = RDMA.setting(
+        None,
+        values.path_or_none,
+        "pools of HCAs, as Mellanox' shared plugin reads them; default that plugin's file if it is "
+        "there; `none` for none",
+        "FILE",
+        is_live=True,
+    )
+    rdma_mode: str = RDMA.choice(
+        "shared",  # as that plugin
+        "what a container gets of a pool, unless the file says",
+        *(mode.value for mode in SharingMode),
+        is_live=True,
+    )
+    rdma_issm: bool = RDMA.switch(
+        False, "give containers the devices of a subnet manager too", is_live=True
+    )
+    rdma_hand_over: str = RDMA.choice(
+        "device-specs",  # which every runtime understands
+        "how HCAs reach a container",
+        "device-specs",
+        "cdi-cri",
+        is_live=True,
+    )
+    rdma_cdi_kind: str = RDMA.setting(
+        "device-plugin.nodetopo.io/hca",
+        values.resource,
+        "vendor/class of the HCAs in the CDI specification that cdi-cri needs",
+        "NAME",
+        is_live=True,
+    )
+    job_variables: tuple[JobVariable, ...] = RDMA.setting(
+        (),  # a job may have its own, or choose among HCAs in ways that a list would hinder
+        policies.job_variables,
+        "variables for containers with HCAs, by comma; a pod's own win: "
+        f"{', '.join(JobVariable)}; or all, or none",
+        "LIST",
+        is_live=True,
+    )
+    gpu_hca_resource: str | None = RDMA.setting(
+        None,
+        values.resource_or_none,
+        "offer each GPU with an HCA of its own as one device of this resource, not alone; `none` "
+        "for not",
+        "NAME",
+        is_live=True,
+    )
+
+
+def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]:
+    """Return the settings that follow from the place where the daemon runs, with their origin."""
+    if not RDMA_USUAL_PLACE.is_file():
+        return {}
+    return {"rdma_config": (RDMA_USUAL_PLACE, "default, as that file is there")}
+
+
+def files(settings: HcaSettings) -> tuple[Path, ...]:
+    """Return the files whose change is a change of the settings; they may be missing."""
+    return (settings.rdma_config or RDMA_USUAL_PLACE,)

@@ -1,0 +1,22 @@
+"""The settings of zones and placements."""
+
+from dataclasses import dataclass
+
+from nodetopo.kernel.settings.groups import CLUSTER
+from nodetopo.kernel.settings.own import KernelSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoneSettings(KernelSettings):
+    """The kernel's settings and those of zones and placements."""
+
+    publish_zones: bool = CLUSTER.switch(
+        False,  # another program may, and the object's definition is not in every cluster
+        "write what each NUMA node has left, as a NodeResourceTopology object",
+        writes=True,
+    )
+    annotate_pods: bool = CLUSTER.switch(
+        False,  # takes the right to patch pods
+        "write onto each pod which NUMA nodes it got, as KAI reads it",
+        writes=True,
+    )

@@ -1,0 +1,95 @@
+"""The hooks of NVIDIA's that a CDI specification may call, by the program that is installed.
+
+A container does not start if its specification calls a hook that the program lacks, and nothing is
+run here to ask it: the program lists its hooks by name, so it contains the names. One of Go's
+programs has the name of a command exactly where it has the command (nvidia-container-toolkit
+cmd/nvidia-cdi-hook/commands/commands.go). The GPU operator installs a script of the program's name
+that runs the program beside it, ``nvidia-cdi-hook.real``.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from nodetopo.deviceplugin.host_files import below, resolved
+
+CREATE_LINKS = "create-symlinks"
+ENABLE_COMPAT = "enable-cuda-compat"
+UPDATE_CACHE = "update-ldcache"
+KEEP_NODES = "disable-device-node-modification"
+"""NVIDIA's names (nvidia-container-toolkit v1.19.0, internal/discover/hooks.go): make the links of
+the driver's libraries; let an image's libraries for a newer CUDA be found, since 1.17.5; renew the
+loader's cache; keep nvidia-smi from making device nodes, since 1.17.8 and 1.18."""
+
+ALL = "all"
+"""Of ``cdi-disable-hooks``: every hook."""
+
+OLDEST = frozenset((CREATE_LINKS, UPDATE_CACHE))
+"""Hooks that every version of the program has."""
+
+NEWER = (ENABLE_COMPAT, KEEP_NODES)
+
+_SCRIPT = b"#!"
+_REAL = ".real"
+_CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 64 << 20
+"""nvidia-ctk 1.19 has 20 MiB."""
+
+_OVERLAP = max(map(len, NEWER))
+
+_State = tuple[str, int, int, int]
+
+
+class HookProgram:
+    """Which hooks an installed program has; it is read again when the file changes."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        self._known: tuple[_State, frozenset[str]] | None = None
+
+    def hooks(self, root: Path, path: str) -> frozenset[str] | None:
+        """Return the hooks of the program *path* below *root*; ``None`` if it cannot be executed.
+
+        Of a program that cannot be read they are :data:`OLDEST`.
+        """
+        at = resolved(root, path)
+        found = None if at is None else _executable(below(root, at))
+        if at is None or found is None:
+            return None
+        if self._known is None or self._known[0] != found:
+            self._known = found, OLDEST | _named(root, at)
+        return self._known[1]
+
+
+def _executable(place: Path) -> _State | None:
+    """Return the state of an executable file, ``None`` if *place* is none."""
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode) or not status.st_mode & 0o111:
+        return None
+    return str(place), status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _named(root: Path, path: str, *, is_real: bool = False) -> frozenset[str]:
+    """Return the newer hooks whose names the program at *path* contains, or the one it runs."""
+    wanted = {name.encode(): name for name in NEWER}
+    found: set[str] = set()
+    try:
+        with below(root, path).open("rb") as file:
+            if file.read(len(_SCRIPT)) == _SCRIPT:
+                real = None if is_real else resolved(root, path + _REAL)
+                return frozenset() if real is None else _named(root, real, is_real=True)
+            file.seek(0, os.SEEK_SET)
+            rest = b""
+            for _ in range(_MOST_BYTES // _CHUNK_BYTES):
+                chunk = file.read(_CHUNK_BYTES)
+                text = rest + chunk
+                found |= {name for word, name in wanted.items() if word in text}
+                if not chunk or len(found) == len(wanted):
+                    break
+                rest = text[-_OVERLAP:]
+    except OSError:
+        pass
+    return frozenset(found)

@@ -1,0 +1,96 @@
+"""Keeps a device plugin on the kubelet for each resource that a node offers."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.errors import InputError
+
+
+class Served(Protocol):
+    """A resource on the kubelet, as whoever offers it remembers it."""
+
+    @property
+    def plugin(self) -> DevicePlugin:
+        """The plugin that offers the resource."""
+
+
+S = TypeVar("S", bound=Served)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servable(Generic[S]):
+    """A resource that the kubelet is to have.
+
+    Attributes:
+        devices: the devices of the resource.
+        identity: what a running plugin cannot change; another identity needs another plugin.
+        serve: returns the resource as it is served from now on, given what it returned before if
+            that plugin goes on, else ``None``. A new plugin is not started yet.
+    """
+
+    devices: Sequence[PluginDevice]
+    identity: object
+    serve: Callable[[S | None], S]
+
+
+class PluginKeeper(Generic[S]):
+    """Starts, updates, and ends plugins as resources come, change, and go.
+
+    One thread changes it; any thread can read it.
+    """
+
+    def __init__(self) -> None:
+        """Serve nothing yet."""
+        self._identities: Mapping[str, object] = {}
+        self._served: Mapping[str, S] = MappingProxyType({})  # replaced, not changed
+
+    @property
+    def served(self) -> Mapping[str, S]:
+        """What is served now, by resource, in the order that was asked for."""
+        return self._served
+
+    def keep(self, wanted: Mapping[str, Servable[S]], directories: Collection[Path]) -> None:
+        """Serve *wanted*, by resource, and nothing else; sockets lie in *directories*.
+
+        Plugins that cannot go on end before any other starts, so that no two of ours serve one
+        resource. A resource whose socket path is too long is not served.
+        """
+        fitting = {name: item for name, item in wanted.items() if _fits(name, directories)}
+        going_on: dict[str, S] = {}
+        for name, served in self._served.items():
+            if name not in fitting:
+                served.plugin.retire()
+            elif fitting[name].identity != self._identities[name]:
+                served.plugin.stop()
+            else:
+                going_on[name] = served
+
+        now: dict[str, S] = {}
+        for name, item in fitting.items():
+            before = going_on.get(name)
+            now[name] = item.serve(before)
+            now[name].plugin.update(item.devices)
+            if before is None:
+                now[name].plugin.start()
+        self._identities = {name: item.identity for name, item in fitting.items()}
+        self._served = MappingProxyType(now)
+
+
+def _fits(resource: str, directories: Collection[Path]) -> bool:
+    """Return whether the sockets of *resource* can be bound in *directories*; log if not."""
+    try:
+        sockets.check_path_lengths(resource, directories)
+    except InputError as error:  # other resources may have shorter names
+        problem = str(error)
+    else:
+        return True
+    structlog.get_logger().error("resource not served", resource=resource, problem=problem)
+    return False

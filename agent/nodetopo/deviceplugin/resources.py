@@ -1,0 +1,310 @@
+"""Which resources a node offers, and their devices: a function of the snapshot and the rules.
+
+Resources and their names are those of NVIDIA's plugin (k8s-device-plugin v0.19.0,
+internal/rm/device_map.go and rm.go; device names left out: go-nvlib v0.7.3,
+pkg/nvlib/device/api.go). Where NVIDIA's plugin stops with an error, the rest is still offered.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from nodetopo.deviceplugin.devices import (
+    Minors,
+    PluginDevice,
+    capabilities,
+    is_excluded,
+    matches,
+    with_nodes,
+)
+from nodetopo.model.gpu import DISPLAYS, Gpu, MigInstance
+from nodetopo.model.gpu_health import GpuHealth, HealthView
+from nodetopo.model.kubernetes import GPU_RESOURCE
+from nodetopo.model.node import REPLICA
+from nodetopo.model.snapshot import Snapshot
+
+MOST_DEVICES = 10_000
+"""Of one resource. The kubelet drops a list over gRPC's 4 MiB (kubernetes issue 109304); this
+many take less than 1 MiB."""
+
+LONGEST_NAME = 63
+"""Characters of a resource's name, domain included (k8s-device-plugin v0.19.0,
+api/config/v1/consts.go)."""
+
+_PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*", re.ASCII)
+"""A GPU instance that one compute instance fills; others begin with their own slices,
+``1c.3g.20gb``, and NVIDIA names no resource after them."""
+
+_HEALTHY = GpuHealth()
+"""The health of a GPU about which nothing bad is known."""
+
+_ALL_HEALTHY: HealthView = MappingProxyType({})
+
+
+class MigStrategy(StrEnum):
+    """How MIG devices are offered, with NVIDIA's names.
+
+    ``none``: every GPU is offered whole, in MIG mode or not. ``single``: MIG devices take the
+    place of GPUs, which must all be alike. ``mixed``: each profile is a resource of its own.
+    """
+
+    NONE = "none"
+    SINGLE = "single"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """How a resource is shared: the *name* it is offered under, its *replicas* per device."""
+
+    name: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How devices become resources.
+
+    Attributes:
+        resource: the name of whole GPUs; its domain is that of all others.
+        shared: by the name that the resource would have unshared.
+        excluded: names of GPUs that are not offered
+        (:func:`nodetopo.deviceplugin.devices.matches`).
+    """
+
+    resource: str = GPU_RESOURCE
+    mig: MigStrategy = MigStrategy.NONE
+    shared: Mapping[str, Shared] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One resource with all of its devices, lost ones included.
+
+    Attributes:
+        unshared_name: its name if it were not shared.
+        gpus: the id of each device's GPU, by the device's id.
+    """
+
+    name: str
+    unshared_name: str
+    devices: tuple[PluginDevice, ...]
+    gpus: Mapping[str, str] = field(hash=False)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its devices are replicas."""
+        return any(device.is_replica for device in self.devices)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its devices are GPUs, each offered once."""
+        return all(name == gpu for name, gpu in self.gpus.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What is not offered: a whole *resource*, or single devices if that is ``None``."""
+
+    resource: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Everything that a node offers: no resource without devices, none twice.
+
+    Attributes:
+        unused_exclusions: those of the rules' names that match no GPU of the node; empty if
+            no GPU is known.
+    """
+
+    resources: tuple[Resource, ...]
+    refusals: tuple[Refusal, ...] = ()
+    unused_exclusions: tuple[str, ...] = ()
+
+
+def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
+    """Return *offered* with all devices Unhealthy but those that are one of *uuids*."""
+    resources = []
+    for resource in offered.resources:
+        devices = tuple(
+            device if device.uuid in uuids else replace(device, is_healthy=False)
+            for device in resource.devices
+        )
+        resources.append(replace(resource, devices=devices))
+    return replace(offered, resources=tuple(resources))
+
+
+def offer(
+    snapshot: Snapshot, rules: Rules, minors: Minors, health: HealthView = _ALL_HEALTHY
+) -> Offer:
+    """Return what *snapshot* offers by *rules*; *minors* number the device nodes of MIG devices.
+
+    Every device, replicas and MIG devices included, has the health and NUMA node of its GPU; a
+    GPU that is lost is unhealthy, whatever *health* says. GPUs without a UUID cannot be offered,
+    and excluded ones are treated as absent.
+    """
+    gpus = offerable(snapshot.gpus, rules)
+    units, refusals = _Units(gpus, minors, health).by_resource(rules)
+    if not gpus and any(is_excluded(gpu, rules.excluded) for gpu in snapshot.gpus):
+        refusals.append(Refusal(resource=None, reason="exclude-gpus leaves no GPU"))
+    resources = []
+    for name, unshared in units.items():
+        shared = rules.shared.get(name)
+        offered_name = name if shared is None else shared.name
+        size = len(unshared) * (1 if shared is None else shared.replicas)
+        if size > MOST_DEVICES:  # not even built: it may be more than the memory holds
+            reason = f"{size} devices; a kubelet takes {MOST_DEVICES} at most: lower its replicas"
+            refusals.append(Refusal(resource=offered_name, reason=reason))
+            continue
+        own = unshared
+        if shared is not None:
+            own = [
+                (replace(device, id=f"{device.id}{REPLICA}{number}"), gpu)
+                for device, gpu in unshared
+                for number in range(shared.replicas)
+            ]
+        if own:
+            resources.append(
+                Resource(
+                    name=offered_name,
+                    unshared_name=name,
+                    devices=with_nodes([device for device, _ in own], snapshot),
+                    gpus=MappingProxyType({device.id: gpu for device, gpu in own}),
+                )
+            )
+    unused = (
+        name for name in rules.excluded if not any(matches(gpu, name) for gpu in snapshot.gpus)
+    )
+    return Offer(
+        resources=tuple(resources),
+        refusals=tuple(refusals),
+        unused_exclusions=tuple(unused) if snapshot.gpus else (),
+    )
+
+
+def offerable(gpus: Iterable[Gpu], rules: Rules) -> list[Gpu]:
+    """Return those of *gpus* that compute, have a UUID, and are not excluded."""
+    return [
+        gpu
+        for gpu in gpus
+        if gpu.uuid and gpu.product not in DISPLAYS and not is_excluded(gpu, rules.excluded)
+    ]
+
+
+_Unit = tuple[PluginDevice, str]
+"""A device of an unshared resource, and the id of its GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """Make devices of *gpus*, as they are unshared."""
+
+    gpus: Sequence[Gpu]
+    minors: Minors
+    health: HealthView
+
+    def by_resource(self, rules: Rules) -> tuple[dict[str, list[_Unit]], list[Refusal]]:
+        """Return the devices by the name of their resource, and what is not offered."""
+        resource = rules.resource
+        divided = [gpu for gpu in self.gpus if gpu.is_divided]
+        if rules.mig is MigStrategy.SINGLE and (reasons := tuple(breaches(self.gpus))):
+            reason = f"the MIG strategy single wants one profile everywhere: {'; '.join(reasons)}"
+            return {}, [Refusal(resource=resource, reason=reason)]
+        if rules.mig is MigStrategy.NONE or not divided:
+            return {resource: [self.whole(gpu) for gpu in self.gpus]}, []
+
+        instances = [(gpu, one) for gpu in divided if gpu.mig for one in gpu.mig.instances]
+        if rules.mig is MigStrategy.SINGLE:
+            return {resource: [self.part(gpu, one) for gpu, one in instances]}, []
+
+        units = {resource: [self.whole(gpu) for gpu in self.gpus if gpu not in divided]}
+        refusals = [
+            Refusal(resource=None, reason=f"{named(gpu)} is in MIG mode and has no MIG device")
+            for gpu in divided
+            if gpu.mig is not None and not gpu.mig.instances
+        ]
+        parts: dict[str, list[str]] = {}
+        for gpu, one in instances:
+            name = mig_resource(resource, one.profile)
+            if name is None:
+                parts.setdefault(one.profile or "an unknown profile", []).append(named(gpu))
+            else:
+                units.setdefault(name, []).append(self.part(gpu, one))
+        if parts:  # in one line: a node may have dozens of them
+            listed = "; ".join(
+                f"{len(gpus)} of {profile} on {', '.join(dict.fromkeys(gpus))}"
+                for profile, gpus in sorted(parts.items())
+            )
+            reason = f"MIG devices that no resource is named after: {listed}"
+            refusals.append(Refusal(resource=None, reason=reason))
+        return units, refusals
+
+    def whole(self, gpu: Gpu) -> _Unit:
+        """Return *gpu* as a device."""
+        nodes = () if gpu.numa_node is None else (gpu.numa_node,)
+        is_healthy = not gpu.is_lost and self.health.get(gpu.id, _HEALTHY).is_healthy
+        device = PluginDevice(id=gpu.id, is_healthy=is_healthy, numa_nodes=nodes, minor=gpu.minor)
+        return device, gpu.id
+
+    def part(self, gpu: Gpu, one: MigInstance) -> _Unit:
+        """Return a MIG device of *gpu* as a device."""
+        device, _ = self.whole(gpu)
+        numbers = capabilities(self.minors, gpu.minor, one.gpu_instance, one.compute_instance)
+        return replace(device, id=one.uuid, capabilities=numbers), gpu.id
+
+
+def mig_resource(resource: str, profile: str | None) -> str | None:
+    """Return the resource of MIG devices of *profile*, in the domain of *resource*.
+
+    ``None`` if no resource may be named after it: its compute instance is only a part of its GPU
+    instance, or the name would be invalid.
+    """
+    if profile is None or _PROFILE.fullmatch(profile) is None:
+        return None
+    name = f"{resource.rpartition('/')[0]}/mig-{profile.replace('+', '.')}"
+    return name if len(name) <= LONGEST_NAME else None
+
+
+def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Yield what rules out the strategy ``single`` for *gpus*, GPU by GPU; nothing if it fits.
+
+    Either no GPU is in MIG mode, or all are, each with a MIG device and all of those alike.
+    A lost GPU whose mode was never read breaks no rule.
+    """
+    divided = [gpu for gpu in gpus if gpu.is_divided]
+    if not divided:
+        return
+    whole = [gpu for gpu in gpus if not gpu.is_divided and not gpu.is_of_lost_mode]
+    if whole:
+        names = ", ".join(map(named, whole))
+        yield f"not in MIG mode, while {divided[0].name} is: {names}"
+    filled = [(gpu, gpu.mig.instances) for gpu in divided if gpu.mig and gpu.mig.instances]
+    if empty := [gpu for gpu in divided if gpu.mig and not gpu.mig.instances]:
+        yield f"in MIG mode without a MIG device: {', '.join(map(named, empty))}"
+    if not filled:
+        return
+
+    model, (first, *_) = filled[0]
+    unknown = "an unknown profile"
+    for gpu, instances in filled:
+        others = sorted({one.profile or unknown for one in instances if _differ(first, one)})
+        if others:
+            has = f"{named(gpu)} has {', '.join(others)}"
+            yield f"{has} where {model.name} has {first.profile or unknown}"
+
+
+def _differ(a: MigInstance, b: MigInstance) -> bool:
+    """Compare what the devices consist of, or their profiles if that is not known."""
+    if a.attributes is not None and b.attributes is not None:
+        return a.attributes != b.attributes
+    return a is not b and (a.profile is None or a.profile != b.profile)
+
+
+def named(gpu: Gpu) -> str:
+    """Return the GPU's name with its UUID: numbers change when a GPU disappears."""
+    return f"{gpu.name} ({gpu.uuid})"

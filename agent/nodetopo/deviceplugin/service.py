@@ -1,0 +1,307 @@
+"""The DevicePlugin service of one resource: every answer comes from memory.
+
+The kubelet sets no deadline on Allocate and GetPreferredAllocation and admits one pod at a
+time, so a call that waited for the driver or the disk would stop the whole node
+(kubernetes issues 117435, 129249, 130855). Only the choice among devices computes; it has a
+deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from time import monotonic, perf_counter
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from structlog.typing import FilteringBoundLogger
+
+from nodetopo.deviceplugin.allocation_log import (
+    AllocationLog,
+    Asked,
+    Explain,
+    LoggedAllocation,
+    no_reasons,
+)
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
+from nodetopo.deviceplugin.settings import Deadlines, NumaReport
+from nodetopo.deviceplugin.stream import DeviceStream
+from nodetopo.errors import InputError, UnreadableError
+
+MOST_NAMED = 4
+MOST_NAME_CHARS = 80
+"""Unknown ids in an error, and characters of each: gRPC carries the text in a header, which has
+8 KiB at most."""
+
+MOST_WORKERS = 16
+"""As many as gRPC has threads to call from; each call that hangs keeps one."""
+
+Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
+"""(available ids, required ids, size) → the ids to take."""
+
+
+class Answers(Protocol):
+    """How the devices of a resource get into containers: what differs from kind to kind."""
+
+    @property
+    def numa(self) -> NumaReport:
+        """Which NUMA nodes of a device the kubelet is given."""
+        ...
+
+    def look(self) -> None:
+        """Look up the host's device nodes; called between calls of the kubelet."""
+        ...
+
+    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
+        """Return what a container needs to see *devices*, in their order; nothing is read here.
+
+        Raises:
+            InputError: nobody may be given these devices together.
+            UnreadableError: a fact about one is not known now.
+        """
+        ...
+
+
+class PluginServicer(service.DevicePluginServicer):
+    """Serve one resource's devices; every method may be called from many threads at once."""
+
+    def __init__(
+        self,
+        resource: str,
+        prefer: Prefer,
+        answers: Answers,
+        log: FilteringBoundLogger,
+        deadlines: Deadlines,
+        *,
+        explain: Explain = no_reasons,
+    ) -> None:
+        self._resource = resource
+        self._prefer = prefer
+        self._answers = answers
+        self._log = log
+        self._node_lookup_s = deadlines.node_lookup_s
+        self._answers.look()
+        self._looked_at = monotonic()
+        self._allocations = AllocationLog(explain, log, deadlines.log_close_s, resource=resource)
+        self._choices = DeadlineExecutor(deadlines.choice_s)
+        self._stream = DeviceStream(answers.numa, deadlines.list_interval_s)
+
+    @property
+    def devices(self) -> tuple[PluginDevice, ...]:
+        """The list last accepted by :meth:`update`; empty before."""
+        return self._stream.devices
+
+    @property
+    def allocations(self) -> int:
+        """How many containers were given devices of the resource."""
+        return self._allocations.count
+
+    @property
+    def unchosen(self) -> int:
+        """How many preferred allocations were any valid set, because none was chosen in time."""
+        return self._allocations.unchosen
+
+    @property
+    def recent_allocations(self) -> tuple[LoggedAllocation, ...]:
+        """The latest allocations with their reasons, oldest first."""
+        return self._allocations.recent
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the last list given to :meth:`update` was refused; ``None`` if it was not."""
+        return self._stream.refusal
+
+    def update(self, devices: Sequence[PluginDevice]) -> bool:
+        """Replace the list; return whether it differs, so that watchers are sent it.
+
+        The host's device nodes are looked up here as well, from time to time: the driver creates
+        some on first use.
+        """
+        if monotonic() - self._looked_at >= self._node_lookup_s:
+            self._answers.look()
+            self._looked_at = monotonic()
+        return self._stream.update(devices)
+
+    def hang_up(self) -> None:
+        """End the streams that are open now; the kubelet may open others."""
+        self._stream.hang_up()
+
+    def close(self) -> None:
+        """End all streams, every stream opened from now on, and the log of allocations.
+
+        A stream that has not sent the latest list sends it first.
+        """
+        self._stream.close()
+        self._choices.close()
+        self._allocations.close()
+
+    def GetDevicePluginOptions(  # noqa: N802 - the service's own name
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> pb.DevicePluginOptions:
+        """Announce preferred allocations; nothing has to happen before a container starts."""
+        del request, context
+        return pb.DevicePluginOptions(get_preferred_allocation_available=True)
+
+    def ListAndWatch(  # noqa: N802 - the service's own name
+        self, request: pb.Empty, context: grpc.ServicerContext
+    ) -> Iterator[pb.ListAndWatchResponse]:
+        """Send the whole list, and again after each change, until either side ends."""
+        del request
+        return self._stream.lists(context)
+
+    def GetPreferredAllocation(  # noqa: N802 - the service's own name
+        self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
+    ) -> pb.PreferredAllocationResponse:
+        """Choose for each container; always a valid answer, because an error rejects the pod."""
+        del context
+        response = pb.PreferredAllocationResponse()
+        for container in request.container_requests:
+            started = perf_counter()
+            available = tuple(container.available_deviceIDs)
+            required = tuple(container.must_include_deviceIDs)
+            size = container.allocation_size
+            preferred: list[str] = []
+            is_choice = False
+            try:
+                ids = self._choices.call(self._prefer, available, required, size)
+                preferred = [name for name in ids if isinstance(name, str)]
+                is_choice = True
+            except TimeoutError as error:
+                self._log.error("preferred allocation came too late", problem=str(error))
+            except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
+                self._log.error("preferred allocation failed", exc_info=True)
+            chosen = complete(preferred, available=available, required=required, size=size)
+            took_ms = round((perf_counter() - started) * 1000, 3)
+            asked = Asked(available=available, required=required, size=size, took_ms=took_ms)
+            self._allocations.answered(asked, chosen, is_choice=is_choice)
+            self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
+            response.container_responses.add(deviceIDs=chosen)
+        return response
+
+    def Allocate(  # noqa: N802 - the service's own name
+        self, request: pb.AllocateRequest, context: grpc.ServicerContext
+    ) -> pb.AllocateResponse:
+        """Return how the containers get to see their devices; an unknown id is an error."""
+        devices = self._stream.devices
+        response = pb.AllocateResponse()
+        for container in request.container_requests:
+            wanted = set(container.devices_ids)
+            unknown = sorted(wanted.difference(device.id for device in devices))
+            if unknown:
+                names = ", ".join(name[:MOST_NAME_CHARS] for name in unknown[:MOST_NAMED])
+                more = len(unknown) - MOST_NAMED
+                context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"{self._resource} has no device {names}"
+                    + (f" and {more} more" if more > 0 else ""),
+                )
+            chosen = [device for device in devices if device.id in wanted]
+            try:
+                answer = self._answers.answer(chosen)
+            except InputError as error:
+                text = f"{self._resource}: {error}"
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+            except UnreadableError as error:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            response.container_responses.append(answer)
+            self._allocations.allocated([device.id for device in chosen])
+        return response
+
+    def PreStartContainer(  # noqa: N802 - the service's own name
+        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
+    ) -> pb.PreStartContainerResponse:
+        """Do nothing; the options never ask for this call."""
+        del request, context
+        return pb.PreStartContainerResponse()
+
+
+def complete(
+    chosen: Sequence[str], *, available: Sequence[str], required: Sequence[str], size: int
+) -> tuple[str, ...]:
+    """Return exactly *size* distinct ids out of *available*, or all if there are fewer.
+
+    *required* is kept first, then *chosen*, then the rest in the order offered. The kubelet
+    takes an arbitrary part of an answer that is too long, and fills up an answer that is too
+    short with arbitrary devices (kubelet 1.36 pkg/kubelet/cm/devicemanager, devicesToAllocate).
+    """
+    offered: Collection[str] = dict.fromkeys(available)
+    wanted = dict.fromkeys((*required, *chosen, *available))
+    return tuple(device for device in wanted if device in offered)[: max(size, 0)]
+
+
+T = TypeVar("T")
+
+
+class DeadlineExecutor:
+    """Call functions with a deadline of *limit_s* seconds, in threads that are reused.
+
+    Python cannot end a thread. A call that misses the deadline runs to its end unheard, and the
+    threads are daemons, so that a call that never ends does not keep the process alive.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._lock = Lock()  # guards the three below
+        self._idle: list[SimpleQueue[Any]] = []  # the queue of each thread that waits for a call
+        self._count = 0
+        self._is_closed = False
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what *function* returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it took longer than the limit, or too many earlier calls still run.
+            RuntimeError: no thread can be started.
+        """
+        jobs = None
+        with self._lock:
+            if self._idle:
+                jobs = self._idle.pop()
+            elif self._count >= MOST_WORKERS:
+                raise TimeoutError(f"{MOST_WORKERS} earlier calls have not ended")
+            else:
+                self._count += 1
+        if jobs is None:
+            jobs = SimpleQueue()
+            try:
+                Thread(target=self._work, args=(jobs,), name="deadline call", daemon=True).start()
+            except RuntimeError:
+                with self._lock:
+                    self._count -= 1
+                raise
+        answers: SimpleQueue[tuple[T | None, Exception | None]] = SimpleQueue()
+        jobs.put((function, arguments, answers))
+        try:
+            answer, problem = answers.get(timeout=self._limit_s)
+        except Empty:
+            raise TimeoutError(f"no answer within {self._limit_s} s") from None
+        if problem is not None:
+            raise problem
+        return answer  # type: ignore[return-value]  # without a problem it is the function's
+
+    def close(self) -> None:
+        """End the threads that wait for a call; each other thread ends with its call."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            self._count -= len(idle)
+        for jobs in idle:
+            jobs.put(None)
+
+    def _work(self, jobs: SimpleQueue[Any]) -> None:
+        """Run the calls of one thread, one at a time; ``None`` ends it."""
+        while (job := jobs.get()) is not None:
+            function, arguments, answers = job
+            answer, problem = None, None
+            try:
+                answer = function(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised again where the call was made
+                problem = error
+            with self._lock:  # before the answer: the caller may call again at once
+                if self._is_closed:
+                    self._count -= 1
+                    jobs.put(None)
+                else:
+                    self._idle.append(jobs)
+            answers.put((answer, problem))

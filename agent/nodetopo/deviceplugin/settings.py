@@ -1,0 +1,176 @@
+"""How devices are offered and handed over, and how long calls may take."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from nodetopo.deviceplugin.cdi import (
+    ANNOTATION_PREFIX,
+    KIND,
+    checked_annotation_prefix,
+    checked_kind,
+)
+from nodetopo.errors import InputError
+
+
+class Strategy(StrEnum):
+    """How a device is made visible in a container; several strategies may be combined.
+
+    The names are those of NVIDIA's device plugin (``--device-list-strategy``), where
+    ``device-specs`` is its separate ``--pass-device-specs``. ``auto`` is ours: it stands for the
+    one that :mod:`nodetopo.deviceplugin.hand_over` chooses, and is in no answer.
+    """
+
+    AUTO = "auto"
+    CDI_CRI = "cdi-cri"
+    CDI_ANNOTATIONS = "cdi-annotations"
+    VOLUME_MOUNTS = "volume-mounts"
+    ENVVAR = "envvar"
+    DEVICE_SPECS = "device-specs"
+
+
+class Feature(StrEnum):
+    """What a container may need besides GPUs, named as by NVIDIA (``--gds-enabled`` ...).
+
+    ``gdrcopy``: copies by the CPU through a mapping of GPU memory. ``gds``: GPUDirect Storage.
+    ``mofed``: the RDMA devices of NVIDIA's network driver.
+    """
+
+    GDRCOPY = "gdrcopy"
+    GDS = "gds"
+    MOFED = "mofed"
+
+
+class NumaReport(StrEnum):
+    """Which NUMA nodes of a device the kubelet's Topology Manager is given.
+
+    ``numa``: its NUMA node. ``socket``: all NUMA nodes of its socket. ``none``: nothing.
+    """
+
+    NUMA = "numa"
+    SOCKET = "socket"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """How one resource's devices are offered and handed over.
+
+    Attributes:
+        strategies: what an Allocate response contains; CDI alone by default, because device
+            nodes injected by CDI survive ``systemctl daemon-reload`` (nvidia-container-toolkit
+            issue 48) and need no hook in the runtime.
+        cdi_kind: vendor and class of the CDI specification that names the GPUs;
+            ``nvidia-ctk cdi generate`` writes ``nvidia.com/gpu``.
+        annotation_prefix: the prefix of a CDI annotation's key.
+        imex_channels: numbers of the IMEX channels that every container gets; those that the
+            host lacks are left out.
+        features: what every container gets besides its devices.
+        nccl_hints: the directory on the host with our topology file for NCCL, mounted read-only
+            into every container; ``None`` for no such mount.
+        numa: ``none`` leaves the choice of NUMA nodes to the preferred allocation.
+        driver_root: the directory above the driver's files as the container runtime sees it:
+            ``/``, or where a driver container puts them.
+        dev_root: the directory that holds ``dev/`` as the container runtime sees it; ``None``
+            for *driver_root* or ``/``, whichever has the device nodes.
+        host_root: where this process sees the host's ``/``.
+        procfs_root: where this process sees the host's ``/proc``.
+        fails_requests_greater_than_one: refuse a container more than one replica of a shared
+            resource, because more replicas are no more of a GPU.
+
+    Raises:
+        InputError: the CDI kind or the prefix is invalid, or a path is relative.
+    """
+
+    strategies: tuple[Strategy, ...] = (Strategy.CDI_CRI,)
+    cdi_kind: str = KIND
+    annotation_prefix: str = ANNOTATION_PREFIX
+    imex_channels: tuple[int, ...] = ()
+    features: frozenset[Feature] = frozenset()
+    nccl_hints: Path | None = None
+    numa: NumaReport = NumaReport.NUMA
+    driver_root: Path = Path("/")
+    dev_root: Path | None = None
+    host_root: Path = Path("/")
+    procfs_root: Path = Path("/proc")
+    fails_requests_greater_than_one: bool = False
+
+    @property
+    def names_cdi_devices(self) -> bool:
+        """Whether an Allocate response has CDI names, which the runtime has to resolve."""
+        return not {Strategy.CDI_CRI, Strategy.CDI_ANNOTATIONS}.isdisjoint(self.strategies)
+
+    def __post_init__(self) -> None:
+        checked_kind(self.cdi_kind)
+        checked_annotation_prefix(self.annotation_prefix)
+        if not self.driver_root.is_absolute():
+            raise InputError(f"the driver root {self.driver_root} is relative", "start it with /")
+        if self.dev_root is not None and not self.dev_root.is_absolute():
+            raise InputError(f"the device root {self.dev_root} is relative", "start it with /")
+        if self.nccl_hints is not None and not self.nccl_hints.is_absolute():
+            raise InputError(f"the NCCL directory {self.nccl_hints} is relative", "start it with /")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long the device plugin and the fake kubelet wait, in seconds.
+
+    Attributes:
+        choice_s: for the choice of a preferred set; after it the kubelet, and every pod behind
+            this one, gets any valid set.
+        node_lookup_s: between two look-ups of the host's device nodes: many changes of health
+            at once must not become as many file look-ups.
+        list_interval_s: between two device lists on one stream, so that the kubelet writes its
+            checkpoint this often at most, and learns of a failed GPU within this time.
+        register_s: for the Register call. The kubelet dials the plugin within the call and allows
+            10 s for that (1.36 plugin/v1beta1).
+        first_stream_s: for the kubelet to watch the device list after a registration; one that
+            has not done so by then never will.
+        competitor_answer_s: for another plugin to send its device list.
+        stop_grace_s: for a call in progress at a stop; answers come from memory, in milliseconds.
+        log_close_s: for the last lines of the allocation log at a stop. The whole plugin stops
+            within a second.
+        fake_kubelet_dial_s: for a plugin to answer a connection, as long as a kubelet waits.
+        fake_kubelet_call_s: for a call to a plugin. A kubelet sets no deadline, but the fake one
+            must not hang together with the program that runs it.
+        fake_kubelet_stop_s: for gRPC to remove the socket file of a server that was stopped.
+    """
+
+    choice_s: float = 1.0
+    node_lookup_s: float = 1.0
+    list_interval_s: float = 1.0
+    register_s: float = 12.0
+    first_stream_s: float = 10.0
+    competitor_answer_s: float = 2.0
+    stop_grace_s: float = 0.5
+    log_close_s: float = 0.5
+    fake_kubelet_dial_s: float = 10.0
+    fake_kubelet_call_s: float = 5.0
+    fake_kubelet_stop_s: float = 1.0
+
+
+DEADLINES = Deadlines()
+"""What a :class:`~nodetopo.deviceplugin.plugin.DevicePlugin` and a fake kubelet use by default."""
+
+
+def start_warnings(settings: PluginSettings) -> tuple[str, ...]:
+    """Return what to warn an operator about at startup, a sentence for each risky setting."""
+    strategies = settings.strategies
+    warnings = []
+    if Strategy.ENVVAR in strategies:
+        warnings.append(
+            "envvar: a pod that sets NVIDIA_VISIBLE_DEVICES itself gets any GPU without asking "
+            "for one, unless the NVIDIA container toolkit is told "
+            "accept-nvidia-visible-devices-envvar-when-unprivileged = false"
+        )
+    if Strategy.VOLUME_MOUNTS in strategies:
+        warnings.append(
+            "volume-mounts: containers get no GPU unless the NVIDIA container toolkit is told "
+            "accept-nvidia-visible-devices-as-volume-mounts = true"
+        )
+    if Strategy.CDI_ANNOTATIONS in strategies and settings.annotation_prefix != ANNOTATION_PREFIX:
+        warnings.append(
+            f"cdi-annotations: container runtimes look for {ANNOTATION_PREFIX} only; "
+            f"{settings.annotation_prefix} has to be told to the NVIDIA container runtime"
+        )
+    return tuple(warnings)

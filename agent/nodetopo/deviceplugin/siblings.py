@@ -1,0 +1,83 @@
+"""Notice other instances of this program that serve the same resource, and their end.
+
+Two instances overlap in a rollback, when a debug daemon runs, or when manifests and chart are both
+installed. The kubelet takes the newest and keeps the streams of the others open. When the newest
+ends, the kubelet has no plugin of the resource although the older one still has its stream: up to
+1.36 it drops the newest plugin when any stream ends (plugin/v1beta1/handler.go, runClient), and
+since 1.37 the one whose stream ended. So the older instance registers again when a newer one ends.
+When the older one ends first, the newer one loses its stream or nothing at all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.deviceplugin import sockets
+
+SAME_TIME_NS = 500_000_000
+"""Sockets that are this close in age can have been registered in either order: several instances
+register again at once when one ends that replaced them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """Another instance, by one of its sockets; *stamp_ns* is when the newest one was stamped.
+
+    A socket is stamped when it is made, and before it is registered.
+    """
+
+    path: Path
+    stamp_ns: int
+
+    def may_have_replaced(self, socket_ns: int) -> bool:
+        """Return whether it can have registered after an instance with a socket of *socket_ns*."""
+        return self.stamp_ns > socket_ns - SAME_TIME_NS
+
+
+class Siblings:
+    """The other instances that serve *resource* in *directories*; for one thread.
+
+    Args:
+        instance: marks our own sockets.
+    """
+
+    def __init__(self, resource: str, directories: Sequence[Path], instance: str) -> None:
+        self._resource = resource
+        self._directories = directories
+        self._instance = instance
+        self._known: dict[str, Sibling] = {}
+        self._silent: set[str] = set()  # names of sockets that nobody listened on at a look
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A socket of each instance that was there at the last look."""
+        return tuple(sorted(one.path.name for one in self._known.values()))
+
+    def look(self) -> tuple[Sibling, ...]:
+        """Return those that have ended since the last look.
+
+        A socket appears before anybody listens on it, so one that is silent for the first time
+        counts. An instance that takes another socket listens on it before it ends the old one.
+        """
+        before, self._known = self._known, {}
+        silent_before, self._silent = self._silent, set()
+        for instance, path in self._sockets():
+            if not sockets.is_listening(path):
+                self._silent.add(path.name)
+                if path.name in silent_before or instance in before:
+                    continue
+            made = sockets.identity(path)
+            found = Sibling(path, 0 if made is None else made[2])
+            known = self._known.get(instance, found)
+            self._known[instance] = max(known, found, key=lambda one: one.stamp_ns)
+        return tuple(one for instance, one in before.items() if instance not in self._known)
+
+    def forget(self) -> None:
+        """Forget all: a kubelet that starts removes their sockets, which is not their end."""
+        self._known = {}
+
+    def _sockets(self) -> Iterator[tuple[str, Path]]:
+        for directory in self._directories:
+            for instance, paths in sockets.instances(self._resource, directory).items():
+                if instance != self._instance:
+                    yield from ((instance, path) for path in paths)

@@ -1,0 +1,167 @@
+"""The device list of a resource, and the streams that carry it to the clients that watch it.
+
+A kubelet writes its checkpoint for each message, so a list is sent only when it differs from the
+last one, and at most once in :attr:`Deadlines.list_interval_s`: the first change at once, the
+latest of many changes when the interval is over.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Condition, RLock
+from time import monotonic
+
+import grpc
+
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
+from nodetopo.deviceplugin.settings import NumaReport
+
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+"""The kubelet takes every text but ``Healthy`` for unhealthy; this one is by convention."""
+
+MOST_BYTES = 3 << 20
+"""Size limit of one list. A kubelet takes messages of 4 MiB (gRPC's default; kubernetes issue
+109304), and drops a plugin that sends more."""
+
+DEVICE_BYTES = 32
+NODE_BYTES = 5
+"""What a device without its id, and a NUMA node, take of a message at most (protobuf's wire
+form; node numbers below 16384)."""
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """One stream.
+
+    Attributes:
+        serial: 1 for the first stream, 2 for the second, and so on.
+        seen: the generation that was last compared with what the stream carried.
+        sent: the list that it carried last; ``None`` before the first.
+        next_push: when it may carry another, by the monotonic clock.
+    """
+
+    context: grpc.ServicerContext
+    serial: int
+    seen: int | None = None
+    sent: tuple[PluginDevice, ...] | None = None
+    next_push: float = 0.0
+
+
+class DeviceStream:
+    """Hold the list; every method may be called from many threads at once.
+
+    Attributes:
+        refusal: why the last list given to :meth:`update` was refused; ``None`` if it was not.
+    """
+
+    def __init__(self, numa: NumaReport, interval_s: float) -> None:
+        self._numa = numa
+        self._interval_s = interval_s
+        # One lock, two conditions: a storm of changes must not wake the streams that hold back.
+        lock = RLock()
+        self._changed = Condition(lock)
+        self._ended = Condition(lock)
+        self._devices: tuple[PluginDevice, ...] = ()
+        self._generation = 0
+        self._opened = 0
+        self._hung_up = 0
+        self._is_closing = False
+        self.refusal: str | None = None
+
+    @property
+    def devices(self) -> tuple[PluginDevice, ...]:
+        """The list last accepted by :meth:`update`; empty before."""
+        return self._devices
+
+    def update(self, devices: Sequence[PluginDevice]) -> bool:
+        """Replace the list; return whether it differs, so that watchers are sent it.
+
+        A list that no kubelet would take is refused: the last one stays, and :attr:`refusal`
+        says why until a list is accepted again.
+        """
+        with self._changed:
+            if self._devices == tuple(devices):
+                self.refusal = None
+                return False
+            nodes = sum(len(device.reported_nodes(self._numa)) for device in devices)
+            names = sum(len(device.id.encode()) for device in devices)
+            size = names + len(devices) * DEVICE_BYTES + nodes * NODE_BYTES
+            if size > MOST_BYTES:
+                self.refusal = (
+                    f"a list of {len(devices)} devices takes {size} bytes, and a kubelet takes "
+                    f"{MOST_BYTES}: lower the number of replicas, or report no NUMA nodes"
+                )
+                return False
+            self.refusal = None
+            self._devices = tuple(devices)
+            self._generation += 1
+            self._changed.notify_all()
+            return True
+
+    def close(self) -> None:
+        """End all streams, and every stream opened from now on.
+
+        A stream that has not sent the latest list sends it first.
+        """
+        with self._changed:
+            self._is_closing = True
+        self._wake()
+
+    def hang_up(self) -> None:
+        """End the streams that are open now, whatever they have not sent."""
+        with self._changed:
+            self._hung_up = self._opened
+        self._wake()
+
+    def lists(self, context: grpc.ServicerContext) -> Iterator[pb.ListAndWatchResponse]:
+        """Yield the whole list, and again after changes, until either side ends."""
+        with self._changed:
+            if not context.add_callback(self._wake):
+                return  # the client is gone already
+            self._opened += 1
+            watcher = _Watcher(context, self._opened)
+        while (devices := self._next(watcher)) is not None:
+            yield device_list(devices, self._numa)
+
+    def _next(self, watcher: _Watcher) -> tuple[PluginDevice, ...] | None:
+        """Wait for the next list to send; ``None`` at the end of the stream."""
+
+        def is_over() -> bool:
+            return self._hung_up >= watcher.serial or not watcher.context.is_active()
+
+        def is_urgent() -> bool:
+            return self._is_closing or is_over()
+
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: is_urgent() or self._generation != watcher.seen)
+                self._ended.wait_for(is_urgent, max(0.0, watcher.next_push - monotonic()))
+                watcher.seen = self._generation
+                has_latest = watcher.sent in (None, self._devices)
+                if is_over() or (self._is_closing and has_latest):
+                    return None
+                if watcher.sent != self._devices:
+                    if watcher.sent is not None:  # the first change may follow the list at once
+                        watcher.next_push = monotonic() + self._interval_s
+                    watcher.sent = self._devices
+                    return watcher.sent
+
+    def _wake(self) -> None:
+        """Let every stream look whether it is over; gRPC calls this at the end of each, too."""
+        with self._changed:
+            self._changed.notify_all()
+            self._ended.notify_all()
+
+
+def device_list(devices: Sequence[PluginDevice], numa: NumaReport) -> pb.ListAndWatchResponse:
+    """Return the message that offers *devices*, in their order."""
+    response = pb.ListAndWatchResponse()
+    for device in devices:
+        message = response.devices.add(
+            ID=device.id, health=HEALTHY if device.is_healthy else UNHEALTHY
+        )
+        if nodes := device.reported_nodes(numa):
+            # Node 0 is an empty submessage on the wire; repeated fields keep it.
+            message.topology.nodes.extend(pb.NUMANode(ID=node) for node in nodes)
+    return response

@@ -1,0 +1,48 @@
+"""What of the picture a way between two devices touches."""
+
+from dataclasses import dataclass
+
+from nodetopo.drawing.devices import Device, row_name
+from nodetopo.drawing.hops import hops, slowest
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Highlight:
+    """The ends by row name, and the PCIe places between; empty where nothing is shown.
+
+    Attributes:
+        crossing: the two NUMA nodes, as the tree names them, if the way leads across.
+        slow: the function at whose link the way is slowest; ``None`` where all are equal.
+        gpus: indices, if both ends are GPUs.
+    """
+
+    ends: frozenset[str] = frozenset()
+    addresses: frozenset[PciAddress] = frozenset()
+    roots: frozenset[str] = frozenset()
+    numas: frozenset[str] = frozenset()
+    crossing: frozenset[str] = frozenset()
+    slow: PciAddress | None = None
+    gpus: frozenset[int] = frozenset()
+
+
+def highlight(snapshot: Snapshot, ends: tuple[Device, Device] | None) -> Highlight:
+    """Return what the way between *ends* touches; nothing without them."""
+    if ends is None:
+        return Highlight()
+    way = hops(snapshot, *ends) or ()
+    speeds = {hop.gb_per_s for hop in way} - {None}
+    slow = slowest(way) if len(speeds) > 1 else None
+    numas = frozenset(str(hop.numa) for hop in way if hop.numa is not None)
+    indices = [end.index for end in ends if isinstance(end, Gpu)]
+    return Highlight(
+        ends=frozenset(row_name(end, snapshot) for end in ends),
+        addresses=frozenset(hop.address for hop in way if hop.address is not None),
+        roots=frozenset(hop.root for hop in way if hop.root is not None),
+        numas=numas,
+        crossing=numas if any(hop.is_crossing for hop in way) else frozenset(),
+        slow=slow.address if slow else None,
+        gpus=frozenset(indices) if len(indices) == 2 else frozenset(),
+    )

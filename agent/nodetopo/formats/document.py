@@ -1,0 +1,452 @@
+"""Documents in YAML or JSON from untrusted sources, as plain values or as values with places.
+
+A text becomes plain lists, dicts and scalars (:func:`load`, :func:`load_all`), or values that know
+their line and column for messages (:func:`read_values`, :func:`read_configuration`). The events of
+a text are counted before anything is built, with the nodes that each alias repeats: a small text
+that expands to a huge document is refused, and so is one that contains itself.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+import yaml
+
+from nodetopo.errors import InputError
+from nodetopo.formats import json
+from nodetopo.formats.yaml import LOADER, YAML_ERRORS, KubernetesLoader
+
+MAX_CHARACTERS = 2 << 20
+"""Largest text; the API server takes objects of 1.5 MiB (etcd's ``--max-request-bytes``)."""
+
+MAX_NODES = 100_000
+"""Most scalars, lists and maps, those that aliases repeat included: a second of work. Real
+manifests have a few thousand; a text of 2 MiB that lists single letters has a million."""
+
+MAX_KUBELET_NODES = 10_000
+"""The same of the kubelet's files; a configuration that states every field and gate has 500."""
+
+MAX_MIGRATED_NODES = 30_000
+"""The same of files to migrate from; the values of NVIDIA's operator have 1,000. Each unknown key
+is compared with the known ones, which takes a third of a millisecond."""
+
+MAX_DEPTH = 64
+"""Deepest nesting. The pod template in a CronJob lies 12 deep; PyYAML's C parser recurses."""
+
+MAX_CONFIGURATION_BYTES = 1 << 16
+"""Size of a configuration file: some twenty times NVIDIA's longest example, a second for PyYAML."""
+
+MAX_CONFIGURATION_ALIASES = 100
+"""Aliases (``*name``) in a configuration file. Its values are read on demand, so that aliases cost
+nothing until then."""
+
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+_CURE = "correct the file; docs/operate/configuration.md describes it"
+_MERGE_KEY = "<<"
+"""The key that takes over the keys of another map; a map can have it several times."""
+
+_STANDARD = "tag:yaml.org,2002:"
+_MERGE = _STANDARD + "merge"
+_READ = ("int", "float", "bool", "null")
+
+Scalar: TypeAlias = "str | int | float | bool | None"
+
+
+class BeyondLimitsError(yaml.MarkedYAMLError):
+    """A text that may be YAML, but is beyond one of the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a file, with its place.
+
+    Attributes:
+        file: the name of the file.
+        path: the keys that lead to the value, such as ``sharing.timeSlicing``; empty for the
+            whole document.
+    """
+
+    file: str
+    path: str
+    node: yaml.Node
+
+    @property
+    def where(self) -> str:
+        """Return ``file:line:column``, and the path."""
+        return f"{_at(self.file, self.node)}{self.path and ': '}{self.path}"
+
+    @property
+    def origin(self) -> str:
+        """Return the origin of a setting: file, line, and path."""
+        return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
+
+    def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
+        """Refuse the value because of *problem*.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(f"{self.where}: {problem}", cure)
+
+    def expected(self, what: str) -> NoReturn:
+        """Refuse the value because it is not *what*, such as ``a list``.
+
+        Raises:
+            InputError: always.
+        """
+        self.refuse(f"expected {what}, found {self.shown()}")
+
+    def shown(self) -> str:
+        """Return the value in few words."""
+        if isinstance(self.node, yaml.MappingNode):
+            return "a mapping"
+        if self.is_list():
+            parts = self.node.value
+            is_plain = all(isinstance(part, yaml.ScalarNode) for part in parts)
+            text = ", ".join(part.value for part in parts) if is_plain else ""
+            is_short = is_plain and len(text) <= _SHOWN
+            return f"the list [{text}]" if is_short else "a list"
+        if self.is_null():
+            return "nothing"
+        kind = self.node.tag.removeprefix(_STANDARD)
+        text = str(self.node.value)
+        text = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+        return f"the text {text!r}" if kind not in _READ else text
+
+    def is_list(self) -> bool:
+        """Return whether the value is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
+    def is_null(self) -> bool:
+        """Return whether the value is empty, or the word ``null``."""
+        return bool(self.node.tag == _STANDARD + "null")
+
+    def scalar(self) -> Scalar:
+        """Return a text, number, boolean or ``None``; a date is the text that was written.
+
+        Raises:
+            InputError: the value is a list or a mapping, or has a tag of something else.
+        """
+        if not isinstance(self.node, yaml.ScalarNode):
+            self.expected("one value")
+        kind = self.node.tag.removeprefix(_STANDARD)
+        if kind == self.node.tag:
+            self.refuse(f"the tag {self.node.tag!r} means nothing here")
+        if kind not in _READ:
+            return str(self.node.value)
+        try:
+            # A new one each time: a constructor keeps every node that it has seen.
+            value = yaml.constructor.SafeConstructor().construct_object(self.node)
+        except (ValueError, OverflowError, LookupError, yaml.YAMLError):  # `!!int ""` is one
+            self.expected("a number")
+        if isinstance(value, float) and not math.isfinite(value):
+            self.expected("a finite number")
+        assert value is None or isinstance(value, bool | int | float)
+        return value
+
+    def items(self) -> "list[Value]":
+        """Return the values of a list.
+
+        Raises:
+            InputError: the value is no list.
+        """
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.expected("a list")
+        nodes = enumerate(self.node.value)
+        return [Value(self.file, f"{self.path}[{index}]", node) for index, node in nodes]
+
+    def entries(self) -> "dict[str, Value]":
+        """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does.
+
+        Raises:
+            InputError: the value is no mapping, or a key is not one word.
+        """
+        if not isinstance(self.node, yaml.MappingNode):
+            self.expected("a mapping")
+        nodes = self._collected(self.node, {})
+        return {key: Value(self.file, self.below(key), node) for key, node in nodes.items()}
+
+    def repeated(self) -> Iterator[str]:
+        """Yield a sentence for each repeated key; none if the value is no mapping."""
+        if not isinstance(self.node, yaml.MappingNode):
+            return
+        seen: dict[str, int] = {}
+        for key, _node in self.node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen and key.tag != _MERGE:
+                first = seen[key.value]
+                yield f"{_at(self.file, key)}: {key.value!r} replaces that of line {first}"
+            seen[str(key.value)] = key.start_mark.line + 1
+
+    def repeated_below(self) -> Iterator[tuple[str, str]]:
+        """Yield the path of each mapping and a key that it repeats; aliases are followed once."""
+        seen: set[int] = set()
+        todo = [self]
+        while todo:
+            value = todo.pop()
+            if id(value.node) in seen:
+                continue
+            seen.add(id(value.node))
+            inner: list[Value] = []
+            if isinstance(value.node, yaml.SequenceNode):
+                inner = value.items()
+            elif isinstance(value.node, yaml.MappingNode):
+                # Not `entries()`, which has only the last value of a key.
+                words = [pair for pair in value.node.value if isinstance(pair[0], yaml.ScalarNode)]
+                counts = Counter(key.value for key, _node in words if key.value != _MERGE_KEY)
+                yield from ((value.path, key) for key, times in counts.items() if times > 1)
+                inner = [Value(value.file, value.below(key.value), node) for key, node in words]
+            todo += reversed(inner)
+
+    def plain(self, depth: int = 2) -> Any:
+        """Return the value as PyYAML would, for settings with at most *depth* levels.
+
+        Raises:
+            InputError: the value is nested deeper.
+        """
+        if isinstance(self.node, yaml.ScalarNode):
+            return self.scalar()
+        if depth == 0:
+            self.refuse("nested too deeply")
+        if isinstance(self.node, yaml.SequenceNode):
+            return [item.plain(depth - 1) for item in self.items()]
+        return {key: item.plain(depth - 1) for key, item in self.entries().items()}
+
+    def below(self, key: str) -> str:
+        """Return the path of *key* of a mapping."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def _collected(
+        self, node: yaml.Node, done: dict[int, dict[str, yaml.Node] | None]
+    ) -> dict[str, yaml.Node]:
+        """Return the nodes of a mapping; own keys win over merged ones (``<<``), then the first.
+
+        *done* has the mappings merged so far, ``None`` for a mapping that is not complete.
+        """
+        if not isinstance(node, yaml.MappingNode):
+            Value(self.file, self.path, node).expected("a mapping to merge")
+        known = done.get(id(node), {})
+        if known is None:
+            self.refuse("`<<` merges a mapping into itself")
+        if known:
+            return known
+        done[id(node)] = None
+        entries: dict[str, yaml.Node] = {}
+        merged: list[yaml.Node] = []
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+            elif isinstance(key, yaml.ScalarNode):
+                entries[str(key.value)] = value
+            else:
+                Value(self.file, self.path, key).refuse("a key that is not one word")
+        for other in merged:
+            entries = {**self._collected(other, done), **entries}
+        done[id(node)] = entries
+        return entries
+
+
+def load_all(
+    text: str,
+    max_nodes: int = MAX_NODES,
+    *,
+    may_repeat: bool = False,
+    loader: Any = KubernetesLoader,
+) -> list[Any]:
+    """Return the documents of *text* as lists, dicts and scalars; empty ones are None.
+
+    Args:
+        text: YAML or JSON.
+        max_nodes: most scalars, lists and maps, those that aliases repeat included.
+        may_repeat: whether a map can repeat a key; the last one counts.
+        loader: what gives words their meaning.
+
+    Raises:
+        ValueError: not YAML, or beyond a limit. The message says what, and in which line.
+    """
+    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
+        try:
+            return [json.load(text, may_repeat=may_repeat)]  # JSON indented by tabs is no YAML
+        except ValueError:
+            pass
+    return _checked(text, max_nodes, lambda: list(yaml.load_all(text, Loader=loader)), may_repeat)
+
+
+def load(
+    text: str,
+    max_nodes: int = MAX_NODES,
+    *,
+    may_repeat: bool = False,
+    loader: Any = KubernetesLoader,
+) -> Any:
+    """Return the only document of *text*; None where it is empty. As :func:`load_all`.
+
+    Raises:
+        ValueError: as :func:`load_all`, or there are several documents.
+    """
+    documents = load_all(text, max_nodes, may_repeat=may_repeat, loader=loader)
+    if len(documents) > 1:
+        raise ValueError(f"{len(documents)} documents where one is expected")
+    return documents[0] if documents else None
+
+
+def read_values(
+    file: str, text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+) -> list[Value]:
+    """Return the documents of *text*; *file* is its name. As :func:`load_all`.
+
+    Words have the meaning that PyYAML gives them.
+
+    Raises:
+        ValueError: as :func:`load_all`.
+    """
+    nodes = _checked(
+        text, max_nodes, lambda: list(yaml.compose_all(text, Loader=LOADER)), may_repeat
+    )
+    return [Value(file, "", node) for node in nodes]
+
+
+def read_configuration(name: str, text: str) -> tuple[Value | None, tuple[str, ...]]:
+    """Return the first document of the file *name*, ``None`` if it is empty, and warnings.
+
+    Raises:
+        InputError: it is too large, or is not YAML.
+    """
+    if len(text) > MAX_CONFIGURATION_BYTES:
+        size = f"{MAX_CONFIGURATION_BYTES >> 10} KiB"
+        raise InputError(f"{name} is larger than {size}", "name a configuration")
+    try:
+        loader = _ConfigurationLoader(text)
+        node = loader.get_node() if loader.check_node() else None
+        has_more = loader.check_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None else name
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        raise InputError(f"{at}: not YAML: {' '.join(problem.split())}", _CURE) from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"{name}: not YAML: {' '.join(problem.split())}", _CURE) from None
+    warnings = (f"{name}: only the first document is read",) if has_more else ()
+    if node is None or Value(name, "", node).is_null():
+        return None, warnings
+    return Value(name, "", node), warnings
+
+
+class _ConfigurationLoader(yaml.SafeLoader):
+    """Composes documents and counts their aliases.
+
+    PyYAML's parser in Python, as its messages say more than those of libyaml.
+    """
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose a node, unless there are too many aliases."""
+        self.aliases += bool(self.check_event(yaml.AliasEvent))
+        if self.aliases > MAX_CONFIGURATION_ALIASES:
+            raise yaml.YAMLError(f"more than {MAX_CONFIGURATION_ALIASES} aliases")
+        return super().compose_node(parent, index)
+
+
+def _checked(
+    text: str, max_nodes: int, build: Callable[[], list[Any]], may_repeat: bool
+) -> list[Any]:
+    """Return what *build* makes of *text*, which is within the limits.
+
+    Raises:
+        ValueError: not YAML, or beyond a limit.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
+    try:
+        check_weight(yaml.parse(text, Loader=LOADER), max_nodes, may_repeat=may_repeat)
+        return build()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = f"{error.problem or error.context}{f' in line {mark.line + 1}' if mark else ''}"
+        is_beyond = isinstance(error, BeyondLimitsError)
+        raise ValueError(problem if is_beyond else f"not YAML: {problem}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {str(error).splitlines()[0]}") from None
+    except YAML_ERRORS as error:
+        # What PyYAML's constructors raise where a text does not have the type of its tag.
+        problem = f"a value that its tag does not fit ({type(error).__name__}: {error})"
+        raise ValueError(f"not YAML: {problem}") from None
+
+
+@dataclass(slots=True)
+class _OpenCollection:
+    """A list or map whose end is still to come.
+
+    Attributes:
+        before: nodes before it.
+        keys: its keys so far; ``None`` for a list.
+        is_key: whether the next node of a map is a key.
+    """
+
+    anchor: str | None
+    before: int
+    keys: set[str] | None
+    is_key: bool = True
+
+
+def check_weight(
+    events: Iterable[yaml.Event], max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+) -> None:
+    """Count the nodes that *events* build, aliases resolved, and look for repeated keys.
+
+    Raises:
+        BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
+            the node that it repeats, or, unless *may_repeat*, a key that a map repeats, which
+            `kubectl` refuses, too. (The composer refuses an alias without an anchor.)
+    """
+    nodes = 0
+    nodes_of_anchor: dict[str, int] = {}
+    stack: list[_OpenCollection] = []
+    for event in events:
+        problem = ""
+        if stack and not may_repeat and not isinstance(event, yaml.CollectionEndEvent):
+            problem = _repeated(stack[-1], event)
+        match event:
+            case yaml.AliasEvent():
+                if event.anchor in {it.anchor for it in stack}:
+                    problem = problem or "an alias inside what it stands for"
+                nodes += nodes_of_anchor.get(event.anchor or "", 1)
+            case yaml.CollectionStartEvent():
+                is_map = isinstance(event, yaml.MappingStartEvent)
+                stack.append(_OpenCollection(event.anchor, nodes, set() if is_map else None))
+                nodes += 1
+            case yaml.CollectionEndEvent():
+                ended = stack.pop()
+                if ended.anchor is not None:
+                    nodes_of_anchor[ended.anchor] = nodes - ended.before
+            case yaml.ScalarEvent():
+                nodes += 1
+        if nodes > max_nodes:
+            problem = problem or f"more than {max_nodes} nodes, aliases resolved"
+        elif len(stack) > MAX_DEPTH:
+            problem = problem or f"nested more than {MAX_DEPTH} deep"
+        if problem:
+            mark: Any = event.start_mark
+            raise BeyondLimitsError(problem=problem, problem_mark=mark)
+
+
+def _repeated(parent: _OpenCollection, event: yaml.Event) -> str:
+    """Return the problem if *event* is a key that *parent* has already; else note a key."""
+    if parent.keys is None:
+        return ""
+    was_key, parent.is_key = parent.is_key, not parent.is_key
+    if not was_key or not isinstance(event, yaml.ScalarEvent) or event.value == _MERGE_KEY:
+        return ""
+    if event.value in parent.keys:
+        return f"the key {event.value[:_SHOWN]!r} stands twice in one map"
+    parent.keys.add(event.value)
+    return ""
+
+
+def _at(file: str, node: yaml.Node) -> str:
+    return f"{file}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"

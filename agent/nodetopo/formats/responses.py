@@ -1,0 +1,62 @@
+"""Parts of the API server's answers, as the types that they must have.
+
+A proxy in between may answer with anything, and a loop that fails on that must fail with an error
+that is retried, not with one that ends the program.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodetopo.errors import ApiUnavailable
+
+_CURE = "is there a proxy in between? It is tried again later"
+
+
+def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object *name* of *whole*, empty where there is none.
+
+    Raises:
+        ApiUnavailable: it is something else.
+    """
+    value = whole.get(name) or {}
+    if not isinstance(value, dict):
+        raise _broken(name, "no object")
+    return value
+
+
+def moment(value: object) -> datetime | None:
+    """Return a time of the API server, which writes ``2026-11-21T12:00:00Z``; ``None`` for none."""
+    try:
+        return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the objects in the list *name* of *whole*, empty where there is no such list.
+
+    Raises:
+        ApiUnavailable: it is something else.
+    """
+    value = whole.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise _broken(name, "no list of objects")
+    return tuple(value)
+
+
+def texts(whole: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """Return the object *name* of *whole*, such as its labels, whose values are all texts.
+
+    Raises:
+        ApiUnavailable: it is something else.
+    """
+    values = part(whole, name)
+    for key, value in values.items():
+        if not isinstance(value, str):
+            raise _broken(f"{name}.{key}", "no text")
+    return values
+
+
+def _broken(name: str, problem: str) -> ApiUnavailable:
+    return ApiUnavailable(f"the answer of the API server is broken: {name} is {problem}", _CURE)

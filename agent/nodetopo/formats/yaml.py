@@ -1,0 +1,111 @@
+"""Loaders of YAML; :mod:`nodetopo.formats.document` reads documents with them, within limits.
+
+Kubernetes' programs turn YAML into JSON first (sigs.k8s.io/yaml v1.6.0, over go.yaml.in/yaml/v2):
+a plain word is a number, a boolean or nothing by the rules of resolve.go there, and otherwise a
+text, dates included; keys become texts. PyYAML's own rules differ in all of these.
+"""
+
+import math
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's parser where PyYAML was built with it: ten times as fast, and the ancestor of Go's."""
+
+YAML_ERRORS = (ValueError, LookupError, AttributeError, TypeError, RecursionError)
+"""What PyYAML raises apart from its own errors: its constructors for a tag that does not fit its
+value, such as ``!!int ""`` or ``!!bool x``, and for invalid dates; its composer for deep nesting
+(PyYAML 6.0, constructor.py)."""
+
+
+class KubernetesLoader(LOADER):  # type: ignore[misc] # one of two classes
+    """PyYAML's safe loader with Kubernetes' rules for words, and without types that JSON lacks.
+
+    Words as in go.yaml.in/yaml/v2 v2.4.3 resolve.go; keys as in sigs.k8s.io/yaml v1.6.0 yaml.go
+    (convertToJSONableObject).
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - how PyYAML registers
+    yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012 - same
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a map whose keys are texts."""
+        if not isinstance(node, yaml.MappingNode):
+            raise _mismatch("a map", node)
+        self.flatten_mapping(node)
+        built: dict[Hashable, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float):
+                raise yaml.MarkedYAMLError(
+                    problem=f"a key that is {type(key).__name__}",
+                    problem_mark=key_node.start_mark,
+                )
+            name = str(key).lower() if isinstance(key, bool) else str(key)
+            built[name] = self.construct_object(value_node, deep=deep)
+        return built
+
+
+_TRUE = ("y", "yes", "on", "true")
+_FALSE = ("n", "no", "off", "false")
+_INTEGER = "[-+]?(?:0[bB][01]+|0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)"
+_FRACTION = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+_NOT_FINITE = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+
+_MAX_DIGITS = 400
+"""Of a number; the largest double has 309 before its point."""
+
+
+def _construct_bool(loader: Any, node: Any) -> bool:
+    word = loader.construct_scalar(node).lower()
+    if word not in _TRUE + _FALSE:
+        raise _mismatch("a boolean", node)
+    return word in _TRUE
+
+
+def _construct_number(loader: Any, node: Any) -> int | float | str:
+    """Read what looks like a number; much of it, such as ``1.2.3`` and ``3-5``, is a text."""
+    text = loader.construct_scalar(node)
+    plain = text.replace("_", "")
+    if re.fullmatch(_NOT_FINITE, text):
+        raise _mismatch("a number that JSON has", node)
+    if len(plain) <= _MAX_DIGITS and re.fullmatch(_INTEGER, plain):
+        whole = int(re.sub("(?<![0-9a-zA-Z])0(?=[0-7])", "0o", plain), 0)
+        return whole if -(1 << 63) <= whole < 1 << 64 else float(whole)
+    if re.fullmatch(_FRACTION, plain) and math.isfinite(fraction := float(plain)):
+        return fraction
+    if node.tag.endswith(":int"):  # only where the text itself has the tag
+        raise _mismatch("a whole number", node)
+    return str(text)
+
+
+def _mismatch(expected: str, node: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=f"not {expected}", problem_mark=node.start_mark)
+
+
+_TAG = "tag:yaml.org,2002:"
+
+for _tag, _pattern, _first_characters in (
+    (
+        "bool",
+        "|".join(f"{word}|{word.capitalize()}|{word.upper()}" for word in _TRUE + _FALSE),
+        list("yYnNoOtTfF"),
+    ),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("float", "[-+.0-9][-+._0-9a-zA-Z]*", list("-+.0123456789")),
+    ("merge", "<<", ["<"]),
+):
+    KubernetesLoader.add_implicit_resolver(
+        f"{_TAG}{_tag}", re.compile(f"(?:{_pattern})$"), _first_characters
+    )
+
+for _tag in ("null", "str", "seq", "map"):
+    _constructor = getattr(yaml.constructor.SafeConstructor, f"construct_yaml_{_tag}")
+    KubernetesLoader.add_constructor(f"{_TAG}{_tag}", _constructor)
+KubernetesLoader.add_constructor(f"{_TAG}bool", _construct_bool)
+KubernetesLoader.add_constructor(f"{_TAG}int", _construct_number)
+KubernetesLoader.add_constructor(f"{_TAG}float", _construct_number)
+KubernetesLoader.add_constructor(None, yaml.constructor.SafeConstructor.construct_undefined)

@@ -1,0 +1,331 @@
+"""The contract: what the kernel gives to a component, and what it asks of it.
+
+A component is a folder of :mod:`nodetopo.components`:
+
+- ``settings`` declares its settings, and ``terms`` says when it starts and whether the settings
+  ask for it; both are small, and imported in every daemon;
+- ``component`` has the class, a :class:`Component`; the module is imported where the component is
+  wanted, when it starts, and nowhere else;
+- ``metrics``, if the component has any, has its families.
+
+Components do not import each other. What one offers to others is a protocol of
+:mod:`nodetopo.kernel.offers`, and an attribute of :class:`Kernel`.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol
+
+import structlog
+
+from nodetopo.formats.harmless import harmless
+from nodetopo.formats.responses import texts
+from nodetopo.kernel.events import EventPublisher, EventWriter, NodeEvent
+from nodetopo.kernel.loops import Heartbeats, Loop
+from nodetopo.kernel.offers import Claims, Companion, NoCompanion, OfferedGpus, Scans, Verdicts
+from nodetopo.kernel.settings.declare import Settings
+from nodetopo.kernel.settings.reload import Reloader
+from nodetopo.kernel.shown import Shown
+from nodetopo.kernel.store import SnapshotStore
+from nodetopo.kernel.target import Target
+from nodetopo.kubeapi.access import is_known
+from nodetopo.kubeapi.watch import NodeWatch
+from nodetopo.model.dra import PublishedDevice
+from nodetopo.model.notice import Notice
+from nodetopo.model.nvml_event import NvmlEvent
+
+QUIET_S = 3.0
+"""Pause between the registration and the non-critical loops: pods that waited for GPUs ask for them
+then."""
+
+MOST_S = 30.0
+"""How long a registration is waited for. It may never come: another plugin has the resource, or no
+kubelet runs."""
+
+STEP_S = 0.5
+"""How often it is checked."""
+
+LONGEST_LINE = 1000
+"""Characters of a reason of /readyz: drivers and other plugins wrote parts of some."""
+
+Metadata = Mapping[str, Any]
+"""Of the Node object."""
+
+Answer = Callable[[str], Any]
+"""Answers a request for a path with its query; ``None`` where there is no such page."""
+
+
+class Start(Enum):
+    """When a component is imported and its loops start; to load one takes CPU from pods."""
+
+    AT_ONCE = auto()
+    DECIDED = auto()
+    """The devices are registered, or it is known why they are not."""
+    REGISTERED = auto()
+    """The devices are registered, and the pods that waited for them had time to ask."""
+
+
+class Terms(Protocol):
+    """The module ``terms`` of a component.
+
+    ``check(settings)``, if there is one, raises :class:`~nodetopo.errors.AgentError` for settings
+    that cannot be used, before anything starts. ``resources(settings)``, if there is one, returns
+    the names of the resources that the component would offer to the kubelet.
+    """
+
+    START: Start
+
+    def is_wanted(self, kernel: "Kernel") -> bool:
+        """Return whether the settings ask for the component on this node."""
+
+
+class Component:
+    """One subject of the daemon. The methods that it does not need stay as they are here.
+
+    Only the loops block; everything else is quick, opens nothing, and is safe in any thread.
+    """
+
+    name = ""
+    """Of its folder; the kernel sets it."""
+
+    def __init__(self, kernel: "Kernel") -> None:
+        """Prepare; start nothing.
+
+        Raises:
+            AgentError: the settings do not fit this machine.
+        """
+        self.kernel = kernel
+
+    def loops(self) -> Iterable[tuple[str, Loop]]:
+        """Return the loops to run, by name; each takes a thread. Called once."""
+        return ()
+
+    def reconfigured(self, settings: Settings) -> Callable[[], None]:  # noqa: ARG002 - see below
+        """Check changed settings; return what puts them in force.
+
+        Raises:
+            AgentError: they cannot be used; then those before stay in force, in every component.
+        """
+        return lambda: None
+
+    def notices(self) -> Iterable[Notice]:
+        """Return what to report since the last call, and forget it."""
+        return ()
+
+    def not_ready(self) -> Iterable[str]:
+        """Return what keeps the node's GPUs from pods, each ``Reason: sentence``."""
+        return ()
+
+    def observed(self) -> object:
+        """Return what the families of the component's metrics are made from."""
+        return self
+
+    def shown(self) -> Shown:
+        """Return the component's rows of the status page."""
+        return Shown()
+
+    def wake(self) -> None:
+        """Have loops that wait for news see now that the daemon stops."""
+
+    def close(self) -> None:
+        """Release what is held; the loops have ended."""
+
+
+class NvmlEvents:
+    """Passes on what GPUs report, and keeps it until somebody takes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[NvmlEvent] = []
+        self._take: Callable[[Sequence[NvmlEvent]], None] | None = None
+
+    def take(self, events: Sequence[NvmlEvent]) -> None:
+        """Pass *events* on; called by threads that must not wait."""
+        with self._lock:
+            if self._take is None:
+                self._waiting += events
+                return
+        self._take(events)
+
+    def subscribe(self, take: Callable[[Sequence[NvmlEvent]], None]) -> None:
+        """Have *take* called with what has waited, and with all that comes."""
+        with self._lock:
+            waiting, self._waiting, self._take = self._waiting, [], take
+        if waiting:
+            take(waiting)
+
+
+def _start_nothing(_name: str, _loop: Loop) -> None:
+    """Stand for the supervisor of loops before there is one."""
+
+
+def _accept(_settings: Settings) -> None:
+    """Stand for the same."""
+
+
+def _grow_nothing() -> None:
+    """Stand for the same."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Kernel:
+    """One run of the daemon, as its components see it.
+
+    Attributes:
+        settings: in force now; replaced when they change.
+        target: the machine that is read, and the kubelet that is served.
+        store: holds the latest snapshot.
+        wake: set by whoever has news for what is offered.
+        heartbeats: for the liveness probe.
+        reloader: ``None`` where settings never change.
+        events: posts Events about the Node; ``None`` where none are.
+        writers: all that post Events, for their counts.
+        nvml_events: what GPUs report between scans.
+        metrics_url: ``None`` where no metrics are served.
+        gpus, health: the GPUs and their health; ``None`` where that is not watched.
+        scans: the loop that reads the node.
+        companion: offers other devices alongside GPUs.
+        claims: ``None`` without an API server.
+        page: answers requests for pages; ``None`` where there are none.
+        start: runs a loop in a thread, by its name.
+        check: raises AgentError for settings that no component can use.
+        grow: starts the components that changed settings ask for.
+        running: the components that have been made, in the order of the table.
+        failure: why only a new container can help; ``None`` as a rule.
+        watch: of the Node; ``None`` before there is one.
+        wants_watch: whether somebody needs it whatever labels do.
+    """
+
+    settings: Settings
+    target: Target
+    store: SnapshotStore = field(default_factory=SnapshotStore)
+    wake: threading.Event = field(default_factory=threading.Event)
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    reloader: Reloader | None = None
+    events: EventPublisher | None = None
+    writers: list[EventWriter] = field(default_factory=list)
+    nvml_events: NvmlEvents = field(default_factory=NvmlEvents)
+    metrics_url: str | None = None
+    gpus: OfferedGpus | None = None
+    health: Verdicts | None = None
+    scans: Scans | None = None
+    companion: Companion = field(default_factory=NoCompanion)
+    claims: Claims | None = None
+    page: Answer | None = None
+    start: Callable[[str, Loop], None] = _start_nothing
+    check: Callable[[Settings], object] = _accept
+    grow: Callable[[], None] = _grow_nothing
+    running: list[Component] = field(default_factory=list)
+    failure: str | None = None
+    watch: NodeWatch | None = None
+    wants_watch: bool = False
+    _followers: list[Callable[[Metadata | None], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Post Events about the Node, if the settings ask for it."""
+        if self.settings.publish_events:
+            self.events = EventPublisher(self.settings.kubeconfig, self.settings.node_name)
+            self.writers.append(self.events)
+        if self.reloader is not None:
+            self.watch = self.reloader.watch
+
+    @property
+    def has_api(self) -> bool:
+        """Whether the node runs in a cluster whose API server is known, and the daemon goes on."""
+        settings = self.settings
+        return self.target.is_real and not settings.once and is_known(settings.kubeconfig)
+
+    @property
+    def config(self) -> str | None:
+        """The name of the configuration in force; ``None`` if nothing selects one by name."""
+        chosen = None if self.reloader is None else self.reloader.config
+        return None if chosen is None else chosen.name
+
+    def published(self) -> tuple[PublishedDevice, ...] | None:
+        """Return the devices that DRA drivers publish for the node; ``None`` where not known."""
+        return None if self.claims is None else self.claims.devices
+
+    def wait_registered(self, stopping: threading.Event) -> bool:
+        """Wait until some time after the registration; return whether *stopping* was set."""
+        return wait_registered(stopping, lambda: self.gpus is not None and self.gpus.is_registered)
+
+    def reload(self) -> None:
+        """Put changed settings in force, in every component or in none."""
+        if self.reloader is None:
+            return
+
+        def apply(settings: Settings) -> None:
+            self.check(settings)
+            changes = [component.reconfigured(settings) for component in self.running]
+            self.settings = settings
+            for change in reversed(changes):  # the GPUs come last, with all that joins them
+                change()
+            self.grow()
+
+        self.reloader.poll(apply)
+
+    def notices(self) -> Iterator[Notice]:
+        """Yield what the settings and all components have to report, and forget it."""
+        if self.reloader is not None:
+            yield from self.reloader.notices()
+        for component in tuple(self.running):
+            yield from component.notices()
+
+    def not_ready(self) -> str | None:
+        """Return why /readyz says no, a line ``Reason: sentence`` each; ``None`` if it says yes."""
+        return joined(line for component in tuple(self.running) for line in component.not_ready())
+
+    def report(self, notices: Iterable[Notice]) -> None:
+        """Report *notices* in their order, in the log and as Events about the Node."""
+        for notice in notices:
+            log = structlog.get_logger()
+            line = log.warning if notice.is_warning else log.info
+            line("notice", reason=notice.reason, message=notice.message, gpu=notice.gpu)
+            if self.events is not None:
+                self.events.post(
+                    NodeEvent(
+                        reason=notice.reason,
+                        message=notice.message,
+                        is_warning=notice.is_warning,
+                        key=notice.key,
+                    )
+                )
+
+    def follow_node(self, take: Callable[[Metadata | None], None]) -> None:
+        """Have *take* called with the Node's metadata when it changes, by the watch's thread."""
+        self._followers.append(take)
+        if self.watch is not None:
+            self.watch.subscribe(take)
+
+    def use_watch(self, watch: NodeWatch) -> None:
+        """Follow the Node by *watch*, which somebody else runs."""
+        if self.watch is not watch:
+            self.watch = watch
+            for take in self._followers:
+                watch.subscribe(take)
+
+
+def wait_registered(
+    stopping: threading.Event, is_registered: Callable[[], bool], *, quiet_s: float = QUIET_S
+) -> bool:
+    """Wait until *quiet_s* after the registration, which is waited for up to :data:`MOST_S`.
+
+    Returns:
+        Whether *stopping* was set.
+    """
+    for _ in range(round(MOST_S / STEP_S)):
+        if is_registered() or stopping.wait(STEP_S):
+            break
+    return stopping.wait(quiet_s)
+
+
+def joined(reasons: Iterable[str]) -> str | None:
+    """Return *reasons* for not being ready, a line each; ``None`` where there is none."""
+    return "\n".join(harmless(reason, LONGEST_LINE) for reason in reasons) or None
+
+
+def labels_of(node: Metadata | None) -> Mapping[str, str] | None:
+    """Return the labels of the Node with the metadata *node*; ``None`` where it is gone."""
+    return None if node is None else texts(node, "labels")

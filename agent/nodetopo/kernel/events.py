@@ -1,0 +1,431 @@
+"""Events about the Node and about pods, as ``kubectl describe`` shows them.
+
+The objects are ``v1`` Events, which every reader of Events knows. The name of an Event follows
+from its subject, so that a write whose answer was lost does no harm when it is repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+
+from nodetopo.backoff import API_RETRY_S, Backoff
+from nodetopo.errors import ApiUnavailable
+from nodetopo.formats.harmless import harmless
+from nodetopo.formats.responses import part, parts
+from nodetopo.kubeapi.client import Answer, Api
+
+COMPONENT = "nodetopo"
+
+POLL_S = 0.4
+"""Pause between two Events."""
+
+IDLE_S = 10.0
+"""How often the loop looks around while no Event waits, although one that comes wakes it."""
+
+MESSAGE_BYTES = 1024
+"""The limit of the newer Event API (kubernetes, pkg/apis/core/validation/events.go,
+NoteLengthLimit), so that no reader has to truncate."""
+
+NAME_LENGTH = 253
+"""Of any object's name (kubernetes, DNS subdomain, RFC 1123)."""
+
+WAITING = 64
+"""Events that may wait; of more, the oldest is dropped. A node has 16 GPUs at most, and few of
+the things that can happen to one last."""
+
+QUIET_S = 600.0
+"""One Event in ten minutes reports that something goes on."""
+
+BUDGET = 10
+BUDGET_S = 3600.0
+"""Writes in an hour, whatever happens: the API server keeps an Event for an hour by default
+(kube-apiserver, ``--event-ttl``), and 15,000 nodes may fail at once."""
+
+EXPIRY_S = 3600.0
+"""An Event that could not be written for this long is dropped as outdated."""
+
+REMEMBERED = 256
+"""Subjects whose last write is remembered; the next Event of a forgotten one is written at once."""
+
+_OK = (200, 201)
+_INVALID = (400, 422)
+"""The API server will not accept it at another time either."""
+_CONFLICT = 409
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """An Event about the node.
+
+    Attributes:
+        reason: short, CamelCase; see the table in ``docs/operate/runbook.md``.
+        message: a sentence for a person.
+        is_warning: of type Warning, else Normal.
+        key: the subject, such as a GPU; Events of one reason and key are joined.
+    """
+
+    reason: str
+    message: str
+    is_warning: bool
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvent(NodeEvent):
+    """An Event about a pod; the key should contain its uid.
+
+    Attributes:
+        uid: of the pod; readers find the Events of a pod by it.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+
+
+def utc_now() -> datetime:
+    """Return the current time for people."""
+    return datetime.now(UTC)
+
+
+class EventWriter(ABC):
+    """Write posted Events one at a time; any thread posts, one runs the loop.
+
+    Nothing is connected before the first Event: the client of the API server costs memory.
+
+    Args:
+        kubeconfig: how to reach the API server; ``None`` for the pod's own account.
+        node: name of the Node object.
+        clock: monotonic seconds, for pauses.
+        now: the time in the Events.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._node = node
+        self._clock = clock
+        self._now = now
+        self._queue = EventQueue(clock)
+        self._api: Api | None = None
+        self._posted = 0
+        self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0])
+        self._silent_until = float("-inf")
+
+    @property
+    def posted(self) -> int:
+        """How many writes the API server accepted."""
+        return self._posted
+
+    @property
+    def dropped(self) -> int:
+        """How many Events were dropped: too many, too old, or refused."""
+        return self._queue.dropped
+
+    def post(self, event: NodeEvent) -> None:
+        """Have *event* written soon, joined with others of its reason and key; never blocks."""
+        self._queue.put(event)
+
+    def run(self, stopping: Event) -> None:
+        """Write what is posted until *stopping*; Events that still wait then are lost."""
+        while not stopping.is_set():
+            if not self._queue.has_events:
+                self._queue.wait(IDLE_S)
+            elif not stopping.wait(POLL_S):
+                self.write_next()
+
+    def wake(self) -> None:
+        """Have :meth:`run` see now that it is to stop."""
+        self._queue.wake()
+
+    def write_next(self) -> None:
+        """Write one Event if one is due and the API server did not ask for a pause."""
+        if self._clock() < self._silent_until:
+            return
+        waiting = self._queue.take()
+        if waiting is None:
+            return
+        retry_after_s = None
+        try:
+            if self._api is None:
+                self._api = Api(self._kubeconfig)
+            answer = self.write(self._api, waiting)
+        except ApiUnavailable as error:
+            problem, retry_after_s = str(error), error.retry_after_s
+        else:
+            if answer.status in _OK:
+                self._posted += 1
+                self._pause.reset()
+                self._queue.wrote(waiting)
+                return
+            if self.is_duplicate(answer):
+                self._pause.reset()
+                return
+            problem = str(answer.body.get("message") or f"HTTP {answer.status}")
+            if answer.status in _INVALID or self.is_permanent(answer):
+                self._queue.drop(waiting)
+                _log.error("event refused", reason=waiting.event.reason, error=problem)
+                return
+            retry_after_s = answer.retry_after_s
+        self._silent_until = self._clock() + self._pause.next_s(retry_after_s)
+        self._queue.put_back(waiting)
+        _log.warning("event not posted", reason=waiting.event.reason, error=problem)
+
+    @abstractmethod
+    def write(self, api: Api, waiting: Waiting) -> Answer:
+        """Write one Event; raises ApiUnavailable if there was no answer."""
+
+    def is_duplicate(self, _answer: Answer) -> bool:
+        """Return whether a refusal means that the Event exists already."""
+        return False
+
+    def is_permanent(self, _answer: Answer) -> bool:
+        """Return whether a refusal, by another status than those that always are, is permanent."""
+        return False
+
+    def body(
+        self, waiting: Waiting, metadata: Mapping[str, Any], subject: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the object, except for its first time and its count."""
+        event, joined = waiting.event, waiting.count - 1
+        ending = f" ({joined} more since the last Event)" if joined else ""
+        message = harmless(event.message, MESSAGE_BYTES).encode()
+        text = message[: MESSAGE_BYTES - len(ending)].decode(errors="ignore")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "type": "Warning" if event.is_warning else "Normal",
+            "reason": event.reason,
+            "message": text + ending,
+            "source": {"component": COMPONENT, "host": self._node},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._node,
+            "metadata": metadata,
+            "involvedObject": subject,
+            "lastTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+
+class EventPublisher(EventWriter):
+    """Write Events about one node by server-side apply, which both creates and counts them up.
+
+    The Node is named as the kubelet names it in its own Events: the uid is the name, the namespace
+    of the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API validation
+    of Events demands that namespace for an object without one).
+    """
+
+    @cached_property
+    def _written(self) -> OrderedDict[str, tuple[str, int]]:
+        """By name of an Event: its first time, and how often it has happened."""
+        return OrderedDict()
+
+    def write(self, api: Api, waiting: Waiting) -> Answer:
+        """Create the Event, or count it up."""
+        event = waiting.event
+        name = event_name(self._node, self._node, event.reason, event.key)
+        body = self.body(
+            waiting,
+            {"name": name, "namespace": "default"},
+            {"kind": "Node", "name": self._node, "uid": self._node},
+        )
+        first, before = self._written.get(name, (body["lastTimestamp"], 0))
+        count = before + waiting.count
+        answer = api.apply(
+            f"/api/v1/namespaces/default/events/{name}",
+            {"fieldManager": COMPONENT, "force": "true"},
+            {**body, "firstTimestamp": first, "count": count},
+        )
+        if answer.status in _OK:
+            self._written[name] = first, count
+            self._written.move_to_end(name)
+            if len(self._written) > REMEMBERED:
+                self._written.popitem(last=False)
+        return answer
+
+
+class PodEventPublisher(EventWriter):
+    """Write :class:`PodEvent` and nothing else; each is created once and never changed.
+
+    The name follows from the pod's uid and the reason, so that the API server tells a restarted
+    agent that the Event exists already. Only the right to ``create`` Events is needed.
+    """
+
+    def write(self, api: Api, waiting: Waiting) -> Answer:
+        """Create the Event."""
+        event = waiting.event
+        assert isinstance(event, PodEvent), "an Event about something else"
+        namespace = event.namespace
+        body = self.body(
+            waiting,
+            {"name": event_name(event.pod, event.uid, event.reason), "namespace": namespace},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": namespace,
+                "name": event.pod,
+                "uid": event.uid,
+            },
+        )
+        return api.create(
+            f"/api/v1/namespaces/{quote(namespace, safe='', errors='replace')}/events",
+            {"fieldManager": COMPONENT},
+            {**body, "firstTimestamp": body["lastTimestamp"], "count": 1},
+        )
+
+    def is_duplicate(self, answer: Answer) -> bool:
+        """Return whether the Event exists already, from before a restart."""
+        return answer.status == _CONFLICT
+
+    def is_permanent(self, answer: Answer) -> bool:
+        """Return whether the pod's namespace is gone or terminating; others must not wait."""
+        causes = parts(part(answer.body, "details"), "causes")
+        is_terminating = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+        return answer.status == _NOT_FOUND or (answer.status == _FORBIDDEN and is_terminating)
+
+
+def event_name(subject: str, *facts: str) -> str:
+    """Return the name of an Event: the same for the same *subject* and *facts*, over restarts."""
+    digest = sha256("\n".join(facts).encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{subject[: NAME_LENGTH - 1 - len(digest)].rstrip('.-')}.{digest}"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An Event that waits, the latest of those that were joined in it.
+
+    Attributes:
+        count: how many were joined, 1 or more.
+        since: when the first of them was posted, on the queue's clock.
+    """
+
+    event: NodeEvent
+    count: int
+    since: float
+
+
+class EventQueue:
+    """The Events that wait, joined by subject, limited in number and rate; never blocks.
+
+    Threads may share it.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = Lock()  # guards everything below
+        self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._spent: deque[float] = deque(maxlen=BUDGET)
+        self._dropped = 0
+        self._news = Event()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is put, or :meth:`wake` is called."""
+        self._news.wait(seconds)
+        self._news.clear()
+
+    def wake(self) -> None:
+        """End a wait."""
+        self._news.set()
+
+    @property
+    def dropped(self) -> int:
+        """How many Events were never written: too many, too old, or refused."""
+        return self._dropped
+
+    @property
+    def has_events(self) -> bool:
+        """Whether anything waits, due or not."""
+        return bool(self._waiting)
+
+    def put(self, event: NodeEvent) -> None:
+        """Let *event* wait; it replaces a waiting Event of its subject, which is counted."""
+        with self._lock:
+            waiting = self._waiting.get(_subject(event))
+            if waiting is not None:
+                waiting.event = event
+                waiting.count += 1
+                return
+            if len(self._waiting) >= WAITING:
+                _, oldest = self._waiting.popitem(last=False)
+                self._dropped += oldest.count
+            self._waiting[_subject(event)] = Waiting(event, 1, self._clock())
+        self._news.set()
+
+    def take(self) -> Waiting | None:
+        """Remove and return what may be written now: warnings first, then the oldest.
+
+        ``None`` if nothing waits, the budget is spent, or all that waits was just written.
+        """
+        with self._lock:
+            now = self._clock()
+            for subject, waiting in tuple(self._waiting.items()):
+                if now - waiting.since >= EXPIRY_S:
+                    self._dropped += self._waiting.pop(subject).count
+            if len(self._spent) == BUDGET and now - self._spent[0] < BUDGET_S:
+                return None
+            due = [
+                waiting
+                for subject, waiting in self._waiting.items()
+                if now - self._written.get(subject, float("-inf")) >= QUIET_S
+            ]
+            if not due:
+                return None
+            first = min(due, key=lambda waiting: not waiting.event.is_warning)
+            return self._waiting.pop(_subject(first.event))
+
+    def put_back(self, taken: Waiting) -> None:
+        """Let *taken* wait again, joined with what was posted meanwhile."""
+        with self._lock:
+            subject = _subject(taken.event)
+            newer = self._waiting.get(subject)
+            if newer is None:
+                self._waiting[subject] = taken
+            else:
+                newer.count += taken.count
+                newer.since = taken.since
+            self._waiting.move_to_end(subject, last=False)
+
+    def wrote(self, taken: Waiting) -> None:
+        """Count the write of *taken* against the budget, and keep its subject quiet for a while."""
+        with self._lock:
+            now, subject = self._clock(), _subject(taken.event)
+            self._spent.append(now)
+            self._written[subject] = now
+            self._written.move_to_end(subject)
+            if len(self._written) > REMEMBERED:
+                self._written.popitem(last=False)
+
+    def drop(self, taken: Waiting) -> None:
+        """Give *taken* up."""
+        with self._lock:
+            self._dropped += taken.count
+
+
+def _subject(event: NodeEvent) -> tuple[str, str]:
+    return event.reason, event.key

@@ -1,0 +1,177 @@
+"""What components offer to each other, through the kernel."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from nodetopo.allocation.remainder import Ends
+from nodetopo.allocation.rules import Rules as PlacementRules
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.plugin import Absence, DevicePlugin
+from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
+from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.model.dra import PublishedDevice
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.gpu_health import HealthView
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.neighbours import ServedByDra
+
+
+class OfferedGpus(Protocol):
+    """What the GPUs' component offers to others."""
+
+    has_claims: bool
+    """Set by whoever gives out GPUs by claim although that is off: their CDI names are needed."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has all that there is to offer; not before it is known what."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the kubelet has all that there is to offer, or it is known why it has not."""
+
+    @property
+    def taken(self) -> Snapshot | None:
+        """The snapshot that is offered; ``None`` before the first."""
+
+    @property
+    def published(self) -> Snapshot | None:
+        """The same with lost GPUs; another object only where it says something new."""
+
+    @property
+    def absences(self) -> Mapping[str, tuple[Absence, ...]]:
+        """When no kubelet had the devices of a resource from us, by resource."""
+
+    @property
+    def running(self) -> Mapping[str, DevicePlugin]:
+        """Every device plugin by its resource."""
+
+    def offerable(self, snapshot: Snapshot, /) -> tuple[Gpu, ...]:
+        """Return the GPUs of *snapshot* that the settings do not exclude."""
+
+    def placement_rules(self, snapshot: Snapshot, /) -> PlacementRules:
+        """Return the rules by which whole GPUs of *snapshot* are chosen."""
+
+    def cdi_names(self, uuids: Collection[str], /) -> tuple[str, ...]:
+        """Return the CDI names of GPUs and MIG devices; raises UnreadableError."""
+
+    def expect(self, ends: Ends, /) -> None:
+        """Choose by when devices in use are expected to be free, given by id."""
+
+
+class Verdicts(Protocol):
+    """The health of the GPUs."""
+
+    @property
+    def view(self) -> HealthView:
+        """The verdicts, by GPU; replaced as a whole, never changed."""
+
+
+class Companion(Protocol):
+    """Offers other devices alongside GPUs, or together with them.
+
+    Whoever keeps the plugins of GPUs calls it, from one thread at a time.
+    """
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        """Which of its devices are not offered, with the reasons."""
+
+    @property
+    def cdi_problem(self) -> str | None:
+        """Why its CDI specification is not what it should be; ``None`` if it is."""
+
+    def plugins(self) -> Iterable[tuple[str, DevicePlugin]]:
+        """Yield its plugins by resource."""
+
+    def devices(self) -> Iterable[tuple[str, Sequence[PluginDevice]]]:
+        """Yield the devices that it offers, by resource."""
+
+    def look(self, snapshot: Snapshot, /, *, is_new: bool) -> object:
+        """Watch the devices of *snapshot*; return another object when a verdict has changed.
+
+        *is_new* is set until :meth:`join` was called with the same snapshot.
+        """
+
+    def join(self, snapshot: Snapshot, offered: Offer, /) -> Offer:
+        """Take *snapshot*, which has lost GPUs too; return *offered* as it is to be offered."""
+
+    def identity(self, resource: str, /) -> object:
+        """Return what a running plugin of *resource* cannot change because of the companion."""
+
+    def follow(
+        self,
+        resource: str,
+        gpus: Callable[[], Mapping[str, str]],
+        prefer: Prefer,
+        answers: Answers,
+        /,
+    ) -> tuple[Prefer, Answers]:
+        """Return how devices of *resource*, with *gpus* by device, are chosen and answered."""
+
+    def serve(self, resources: Sequence[tuple[Resource, Prefer]], /) -> None:
+        """Offer its own devices, once the GPUs of *resources* are offered."""
+
+
+class NoCompanion:
+    """Stands for a companion where there is none."""
+
+    refusals: Sequence[Refusal] = ()
+    cdi_problem: str | None = None
+
+    def plugins(self) -> Iterable[tuple[str, DevicePlugin]]:
+        """Yield none."""
+        return ()
+
+    def devices(self) -> Iterable[tuple[str, Sequence[PluginDevice]]]:
+        """Yield none."""
+        return ()
+
+    def look(self, _snapshot: Snapshot, *, is_new: bool) -> object:
+        """Watch nothing."""
+        del is_new
+        return None
+
+    def join(self, _snapshot: Snapshot, offered: Offer) -> Offer:
+        """Return *offered*."""
+        return offered
+
+    def identity(self, _resource: str) -> object:
+        """Return that nothing depends on it."""
+
+    def follow(
+        self,
+        _resource: str,
+        _gpus: Callable[[], Mapping[str, str]],
+        prefer: Prefer,
+        answers: Answers,
+    ) -> tuple[Prefer, Answers]:
+        """Return *prefer* and *answers*."""
+        return prefer, answers
+
+    def serve(self, _resources: Sequence[tuple[Resource, Prefer]]) -> None:
+        """Offer nothing."""
+
+
+class Claims(Protocol):
+    """What DRA drivers give out on the node."""
+
+    @property
+    def devices(self) -> tuple[PublishedDevice, ...] | None:
+        """The devices that all drivers publish for the node; ``None`` before they are known."""
+
+    def look(self, snapshot: Snapshot, /) -> ServedByDra:
+        """Return what drivers give out on the node of *snapshot*, which has lost GPUs, too."""
+
+
+class Scans(Protocol):
+    """The loop that reads the node."""
+
+    is_blind: bool
+    """Whether the last scan got no reading of NVML."""
+
+    def scan_soon(self) -> None:
+        """Scan before the interval is over."""
+
+    def scan_whole(self) -> None:
+        """Scan soon, and read also what is kept from scan to scan."""

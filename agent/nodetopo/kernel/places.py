@@ -1,0 +1,48 @@
+"""Where the sockets of device plugins lie, and how the kubelet learns of them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.deviceplugin.registration import Registration
+from nodetopo.kernel.settings.own import HOST_PLUGINS_REGISTRY, KernelSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The way to one kubelet.
+
+    Attributes:
+        socket_dir: where the kubelet's own socket is.
+        registry: the directory that its plugin watcher reads.
+        registration: how it learns of a resource.
+    """
+
+    socket_dir: Path
+    registry: Path
+    registration: Registration
+
+    @classmethod
+    def of(cls, settings: KernelSettings, socket_dir: Path, *, is_simulated: bool) -> "Places":
+        """Return the way that *settings* ask for.
+
+        A stand-in knows ``kubelet.sock`` alone, and GPUs that do not exist never come before the
+        plugin watcher of the host's own kubelet.
+        """
+        is_stand_in = socket_dir != settings.device_plugin_dir
+        registry = settings.plugins_registry_dir
+        is_hosts = os.path.realpath(registry) == os.path.realpath(HOST_PLUGINS_REGISTRY)
+        is_by_socket = is_stand_in or (is_simulated and is_hosts)
+        way = Registration.SOCKET if is_by_socket else Registration(settings.registration)
+        return cls(socket_dir=socket_dir, registry=registry, registration=way)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where the sockets of a resource lie."""
+        match self.registration:
+            case Registration.SOCKET:
+                return (self.socket_dir,)
+            case Registration.WATCHER:
+                return (self.registry,)
+            case Registration.BOTH:
+                return self.socket_dir, self.registry

@@ -1,0 +1,116 @@
+"""The node's running pods, put into the newest snapshot without asking the API server.
+
+The kubelet's PodResources API lists what it allocated, its own files name the pods' uids, and
+cgroups hold what is in force.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import structlog
+
+from nodetopo.errors import UnreadableError
+from nodetopo.kernel.settings.own import KernelSettings
+from nodetopo.kernel.shown import ListedPods
+from nodetopo.model.dra import PublishedDevice
+from nodetopo.model.probe_issue import ProbeIssue
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.outage import Outage
+from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.probes.kubelet.state import read_kubelet_state
+from nodetopo.probes.pods.cgroups import with_cgroups
+from nodetopo.probes.pods.uids import uids_by_holdings
+
+Published: TypeAlias = tuple[PublishedDevice, ...] | None
+"""The devices that DRA drivers publish for the node; ``None`` where they are not known."""
+
+
+class RunningPods:
+    """Reads the pods of the node; for one thread.
+
+    A kubelet may list its pods but not what it can allocate, as an old one does. Then the offer
+    is unknown: the snapshot has an issue that says so, and the log says it once.
+    """
+
+    def __init__(
+        self, settings: KernelSettings, published: Callable[[], Published] = lambda: None
+    ) -> None:
+        """Read nothing yet; *published* returns what DRA drivers publish for the node."""
+        self._published = published
+        self._sysfs = settings.sysfs_root
+        self._host = settings.host_root
+        self._kubelet = PodResources(settings.pod_resources_socket)
+        self._offer_error: UnreadableError | None = None
+        self._offer_problem = Outage()
+
+    def read(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with the node's pods, what the kubelet offers, and its state.
+
+        Raises:
+            UnreadableError: the kubelet does not list its pods.
+        """
+        listed = self._listed(snapshot)
+        root = None if snapshot.kubelet is None else snapshot.kubelet.root_directory
+        state, _issues = read_kubelet_state(self._host, root)
+        return self._identified(replace(listed, kubelet_state=state or snapshot.kubelet_state))
+
+    def read_with_offer(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same as :meth:`read`, but never without the offer.
+
+        Without it all CPUs and memory of a NUMA node would count as free for pods, and what a pod
+        has of another node, because the kubelet reserves some, as the pod's fault.
+
+        Raises:
+            UnreadableError: the kubelet does not list its pods, or what it offers.
+        """
+        result = self.read(snapshot)
+        if self._offer_error is not None:
+            raise self._offer_error
+        return result
+
+    def read_beside_state(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same as :meth:`read` of a *snapshot* whose kubelet state was just read.
+
+        Raises:
+            UnreadableError: the kubelet does not list its pods.
+        """
+        return self._identified(self._listed(snapshot))
+
+    def close(self) -> None:
+        """Close the connection to the kubelet."""
+        self._kubelet.close()
+
+    def _listed(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with what the PodResources API answers."""
+        pods = self._kubelet.assigned()
+        self._offer_error, offer, issues = None, None, snapshot.issues
+        try:
+            offer = self._kubelet.offer()
+        except UnreadableError as error:
+            self._offer_error = error
+            issues = (*issues, kubelet_issue(error))
+        cause = None if self._offer_error is None else self._offer_error.cause
+        if self._offer_problem.changed(cause) and cause is not None:
+            problem = str(self._offer_error)
+            structlog.get_logger().warning("kubelet's offer not read", problem=problem)
+        published = self._published()
+        return replace(snapshot, pods=pods, offer=offer, issues=issues, published=published)
+
+    def _identified(self, snapshot: Snapshot) -> Snapshot:
+        """Return *snapshot* with the uids of its pods, and with what their cgroups say."""
+        pods = snapshot.pods or ()
+        uids = uids_by_holdings(pods, snapshot.kubelet_state)
+        known = tuple(replace(pod, uid=uids.get((pod.namespace, pod.name))) for pod in pods)
+        return replace(snapshot, pods=with_cgroups(self._sysfs, known))
+
+
+def listed_pods(snapshot: Snapshot) -> ListedPods | None:
+    """Return *snapshot* as listed now; ``None`` where it has no pods, which were not listed."""
+    return None if snapshot.pods is None else ListedPods(snapshot=snapshot, at=datetime.now(UTC))
+
+
+def kubelet_issue(error: UnreadableError) -> ProbeIssue:
+    """Return the issue of a snapshot whose kubelet did not answer."""
+    return ProbeIssue(probe="podresources", subject="kubelet", reason=error.cause)

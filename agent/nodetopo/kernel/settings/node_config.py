@@ -1,0 +1,58 @@
+"""The label of the own Node that names its configuration."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from nodetopo.kubeapi.watch import NodeWatch
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLabel:
+    """The label as last reported by the API server; *value* is ``None`` for a Node without it."""
+
+    value: str | None
+
+
+class NodeConfigWatch(NodeWatch):
+    """Follow one label of one Node. One thread runs it, any may read the label."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node: str,
+        label: str,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Send no request yet; *on_change* is called by the running thread, and must be quick."""
+        super().__init__(kubeconfig, node)
+        self._label = label
+        self._on_change = on_change
+        self._is_seen = threading.Event()
+        self._seen: SeenLabel | None = None
+        self.subscribe(self._see)
+
+    @property
+    def seen(self) -> SeenLabel | None:
+        """The label last seen; ``None`` before the first answer."""
+        return self._seen
+
+    def wait(self, timeout_s: float) -> SeenLabel | None:
+        """Return the label last seen, after the first answer or *timeout_s*."""
+        self._is_seen.wait(timeout_s)
+        return self._seen
+
+    def _see(self, node: Mapping[str, Any] | None) -> None:
+        labels = {} if node is None else node.get("labels") or {}
+        value = labels.get(self._label)
+        seen = SeenLabel(None if value is None else str(value))
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._is_seen.set()
+        structlog.get_logger().info("config label seen", label=self._label, value=seen.value)
+        self._on_change()

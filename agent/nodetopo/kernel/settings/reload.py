@@ -1,0 +1,330 @@
+"""Settings that change while the daemon runs: by a file, by the Node's label, or on request.
+
+An invalid configuration is rejected and the current one stays active; that is reported once.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from nodetopo.errors import AgentError, InputError
+from nodetopo.kernel.settings.declare import Settings, files, key, options
+from nodetopo.kernel.settings.named import Chosen, chosen, listed
+from nodetopo.kernel.settings.node_config import NodeConfigWatch, SeenLabel
+from nodetopo.kernel.settings.origin import ConfigFile, SettingSource
+from nodetopo.kernel.settings.resolve import Resolved
+from nodetopo.model.notice import Notice
+from nodetopo.outage import Outage
+
+LABEL_WAIT_S = 5.0
+"""How long the start waits for the Node's label. Without it the daemon would offer resources that
+the node should not have, and pods could take devices of them; with an API server that does not
+answer it must still serve the pods of this node, which wait for it after a reboot."""
+
+LOOK_S = 2.0
+"""How often files are looked at. A changed one is read once it was left alone for so long, for a
+file that is still being written may be good YAML already."""
+
+REFUSED, CHANGED = "ConfigRefused", "ConfigChanged"
+"""Reasons of Events."""
+
+_MOST_NOTICES = 16
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Name, inode, time of change in ns and size of each file; equal stamps, equal contents."""
+
+Apply = Callable[[Settings], None]
+"""Puts settings in force; raises :class:`~nodetopo.errors.AgentError` and keeps those before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the process was started with: flags and environment stay, files are read again.
+
+    Attributes:
+        read: returns the text of a file, or raises :class:`~nodetopo.errors.InputError`.
+        flags: by field name.
+        nvidia_flags: by NVIDIA's name.
+        file: the name of the configuration file; ``None`` for none.
+    """
+
+    read: Callable[[str], str]
+    flags: Mapping[str, object] = field(default_factory=dict)
+    nvidia_flags: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    file: str | None = None
+
+    def resolved(self, named: Chosen | None = None) -> Resolved:
+        """Read everything and resolve it, with the file of *named* over that of all nodes.
+
+        Raises:
+            InputError: something cannot be read, or is invalid.
+        """
+        path = None if named is None or named.path is None else str(named.path)
+        return Resolved.of(
+            flags=self.flags,
+            environment=self.environment,
+            file=self._config_file(self.file, SettingSource.FILE),
+            named=self._config_file(path, SettingSource.NAMED_FILE),
+            nvidia_flags=self.nvidia_flags,
+        )
+
+    def stamp(self, settings: Settings) -> Stamp:
+        """Return a value that differs after a change of a file that *settings* come from.
+
+        A mounted ConfigMap is replaced by a link to another directory, which gives each file
+        another inode.
+        """
+        paths = [] if self.file is None else [Path(self.file)]
+        paths += files(settings)
+        if settings.config_dir is not None:
+            with suppress(InputError):  # missing for a while, or for good: reading reports it
+                paths += listed(settings.config_dir).values()
+        stamps = []
+        for path in paths:
+            try:
+                stat = path.stat()
+                stamps.append((str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            except (OSError, ValueError):
+                stamps.append((str(path), 0, 0, 0))  # its coming back is a change
+        return tuple(stamps)
+
+    def _config_file(self, name: str | None, place: SettingSource) -> ConfigFile | None:
+        return None if name is None else ConfigFile(name=name, text=self.read(name), place=place)
+
+
+class Reloader:
+    """Holds the settings in force. One thread polls; any may ask, or read what is in force."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        base: Resolved,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Hold *base*, which *sources* gave without a named config; read nothing yet."""
+        self._sources = sources
+        self._clock = clock
+        self.on_news: Callable[[], None] = lambda: None
+        """Called by any thread when there may be something to poll for."""
+        self._stopping = threading.Event()
+        self._is_asked = threading.Event()
+        self._notices: deque[Notice] = deque(maxlen=_MOST_NOTICES)
+        self._refused = Outage()
+        self._missing = Outage()
+        self._pending: Mapping[str, object] = {}
+        self._failures = 0
+        self._config: Chosen | None = None
+        self._read_label: SeenLabel | None = None
+        self._current = base
+        self._watch: NodeConfigWatch | None = None
+        self._stamp: Stamp = ()
+        self._seen_stamp: Stamp = ()
+        self._next_look = clock()
+
+    def start(self) -> None:
+        """Read the named config of this node, if there is one, and follow all sources from now on.
+
+        Where the Node's label chooses the config, this starts a watch of the Node and waits up to
+        :data:`LABEL_WAIT_S` for its first answer.
+
+        Raises:
+            InputError: there is no config to take, or it is invalid.
+        """
+        settings = self._current.settings
+        if settings.config_dir is not None:
+            in_cluster = "KUBERNETES_SERVICE_HOST" in self._sources.environment
+            if settings.kubeconfig is not None or in_cluster:
+                self._watch_node()
+            try:
+                self._current, self._config = self._read()
+            except AgentError:
+                self.close()
+                raise
+        self._report_missing(self._config)
+        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        self._next_look = self._clock() + LOOK_S
+
+    @property
+    def current(self) -> Resolved:
+        """What is in force; origins and warnings are of the last reading that was accepted."""
+        return self._current
+
+    @property
+    def config(self) -> Chosen | None:
+        """The named config in force; ``None`` where settings name no directory of them."""
+        return self._config
+
+    @property
+    def label(self) -> SeenLabel | None:
+        """The label that chooses the config; ``None`` where it is not known."""
+        return None if self._watch is None else self._watch.seen
+
+    @property
+    def label_problem(self) -> str | None:
+        """Why the label that chooses the config is not known; ``None`` where it is."""
+        if self._config is None or self.label is not None:
+            return None
+        if self._watch is None:
+            return "no API server is known"
+        return self._watch.problem or "the API server has not answered, or has no such Node"
+
+    @property
+    def watch(self) -> NodeConfigWatch | None:
+        """What follows the Node; ``None`` where nothing does."""
+        return self._watch
+
+    @property
+    def failures(self) -> int:
+        """How many changes were refused since the start."""
+        return self._failures
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what to report, and forget it."""
+        notices = []
+        while self._notices:
+            notices.append(self._notices.popleft())
+        return tuple(notices)
+
+    def ask(self) -> None:
+        """Have everything read again by the next :meth:`poll`; safe in a signal handler."""
+        self._is_asked.set()
+        self.on_news()
+
+    def poll(self, apply: Apply) -> None:
+        """Read everything again if anything has changed, and give it to *apply*."""
+        is_written = False
+        if (now := self._clock()) >= self._next_look:
+            self._next_look = now + LOOK_S
+            before = self._seen_stamp
+            self._seen_stamp = self._sources.stamp(self._current.settings)
+            # It has changed and was left alone since.
+            is_written = self._seen_stamp == before != self._stamp
+        if self._is_asked.is_set() or is_written or self.label != self._read_label:
+            self._is_asked.clear()
+            self._reload(apply)
+
+    def close(self) -> None:
+        """End the watch of the Node."""
+        self._stopping.set()
+
+    def _watch_node(self) -> None:
+        settings = self._current.settings
+        self._watch = NodeConfigWatch(
+            settings.kubeconfig,
+            settings.node_name,
+            settings.config_label,
+            lambda: self.on_news(),  # noqa: PLW0108 - whichever it is by then
+        )
+        threading.Thread(
+            target=self._watch.run, args=(self._stopping,), name="node config", daemon=True
+        ).start()
+        if self._watch.wait(LABEL_WAIT_S) is None:
+            structlog.get_logger().warning(
+                "config label not known in time",
+                label=settings.config_label,
+                waited_s=LABEL_WAIT_S,
+                problem=self._watch.problem,
+            )
+
+    def _read(self) -> tuple[Resolved, Chosen | None]:
+        """Read all sources; what chooses a config stays as at the start.
+
+        A config that is in force stays where the label names none.
+
+        Raises:
+            InputError: there is no config to take, or something is invalid.
+        """
+        settings = self._current.settings
+        self._read_label = label = self.label
+        if settings.config_dir is None:
+            return self._sources.resolved(), None
+        files = listed(settings.config_dir)
+        config = chosen(
+            files,
+            label=None if label is None else label.value,
+            label_key=settings.config_label,
+            default=settings.default_config,
+            fallbacks=settings.config_fallbacks,
+        )
+        now = self._config
+        if config.problem is not None and now is not None:
+            if now.path is not None and now.path not in files.values():
+                raise InputError(config.problem, "correct the label, or add that file")
+            config = replace(now, problem=config.problem)
+        return self._sources.resolved(config), config
+
+    def _reload(self, apply: Apply) -> None:
+        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        try:
+            resolved, config = self._read()
+            # What needs a restart stays as it is; each set of such changes is logged once.
+            current = self._current.settings
+            fixed = {
+                name: getattr(current, name)
+                for name, setting in options().items()
+                if not setting.is_live
+            }
+            wanted = {name: getattr(resolved.settings, name) for name in fixed}
+            pending = {name: value for name, value in wanted.items() if value != fixed[name]}
+            if pending and pending != self._pending:
+                structlog.get_logger().warning(
+                    "settings take effect when the daemon starts anew",
+                    settings=[key(name) for name in pending],
+                )
+            self._pending = pending
+            settings = replace(resolved.settings, **fixed)
+            apply(settings)
+        except AgentError as error:
+            if self._refused.failed(str(error)):
+                self._report_refusal(str(error))
+            return
+        self._refused.ended()
+        self._accept(replace(resolved, settings=settings), config)
+
+    def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
+        before, self._current = self._current, resolved
+        config_before, self._config = self._config, config
+        if files(resolved.settings) != files(before.settings):
+            self._stamp = self._seen_stamp = self._sources.stamp(resolved.settings)
+        log = structlog.get_logger()
+        for text in resolved.warnings:
+            if text not in before.warnings:
+                log.warning("setting", about=text)
+        changed = [
+            key(name)
+            for name in options()
+            if getattr(resolved.settings, name) != getattr(before.settings, name)
+        ]
+        name = None if config is None else config.name
+        log.info("configuration read", changed=changed, config=name)
+        if changed or (config_before is not None and config_before.name != name):
+            what = "configuration" if name is None else f"configuration {name}"
+            text = f"{what} is in force; changed: {', '.join(changed) or 'nothing'}"
+            self._notify(CHANGED, text, is_warning=False)
+        self._report_missing(config)
+
+    def _report_missing(self, config: Chosen | None) -> None:
+        """Report, once, that the label names a config that is not there."""
+        problem = None if config is None else config.problem
+        if self._missing.changed(problem) and problem is not None and config is not None:
+            name = config.name or "none"
+            self._report_refusal(f"{problem}; in force is {name}, by {config.why}")
+
+    def _report_refusal(self, problem: str) -> None:
+        self._failures += 1
+        name = None if self._config is None else self._config.name
+        structlog.get_logger().error("configuration refused", problem=problem, config=name)
+        self._notify(REFUSED, problem, is_warning=True)
+
+    def _notify(self, reason: str, message: str, *, is_warning: bool) -> None:
+        self._notices.append(
+            Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key="config")
+        )

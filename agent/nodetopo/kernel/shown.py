@@ -1,0 +1,110 @@
+"""What components show on the status page, as they have it in memory."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nodetopo.deviceplugin.allocation_log import LoggedAllocation
+from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.plugin import PluginState
+from nodetopo.model.gpu_health import HealthView
+from nodetopo.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceState:
+    """One resource that is offered to the kubelet.
+
+    Attributes:
+        is_registered: whether the kubelet has it.
+        registrations: that the kubelet accepted since the start.
+        endpoint: file name of the socket; ``None`` while there is none.
+        problem: why the last attempt to serve or register failed; ``None`` after a success.
+        placement: policy and bandwidth model, or HCAs and mode, in words.
+        allocations: containers that were given devices since the start.
+    """
+
+    name: str
+    healthy: int
+    unhealthy: int
+    is_registered: bool
+    registrations: int
+    endpoint: str | None
+    problem: str | None
+    placement: str
+    allocations: int
+
+    @classmethod
+    def of(
+        cls, name: str, devices: Iterable[PluginDevice], plugin: PluginState, placement: str
+    ) -> "ResourceState":
+        """Return the resource *name*, whose *devices* *plugin* offers."""
+        verdicts = [device.is_healthy for device in devices]
+        return cls(
+            name=name,
+            healthy=sum(verdicts),
+            unhealthy=len(verdicts) - sum(verdicts),
+            is_registered=plugin.is_registered,
+            registrations=plugin.registrations,
+            endpoint=plugin.endpoint,
+            problem=plugin.conflict or plugin.last_problem,
+            placement=placement,
+            allocations=plugin.allocations,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPods:
+    """The node with its pods, as the kubelet listed them.
+
+    Attributes:
+        snapshot: with pods, with what the kubelet offers, and with its state files.
+        at: when, UTC.
+    """
+
+    snapshot: Snapshot = field(compare=False)
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The rows of one component.
+
+    Attributes:
+        settings: in force, as (name, value).
+        health: verdicts on GPUs; ``None`` where they are not watched.
+        xid_counts: (GPU uuid, XID) → how often it was seen since the start.
+        resources: that are offered to the kubelet.
+        refusals: what is not offered and why, a sentence each.
+        allocations: the latest.
+        reports: of checks, by name: :class:`nodetopo.checks.engine.Report`.
+        pods: as each loop that lists them saw them last.
+        labels: that are to be published; ``None`` where none are.
+    """
+
+    settings: tuple[tuple[str, str], ...] = ()
+    health: HealthView | None = None
+    xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    resources: tuple[ResourceState, ...] = ()
+    refusals: tuple[str, ...] = ()
+    allocations: tuple[LoggedAllocation, ...] = ()
+    reports: Mapping[str, Any] = field(default_factory=dict)
+    pods: tuple[ListedPods, ...] = ()
+    labels: Mapping[str, str] | None = None
+
+
+def merged(parts: Iterable[Shown]) -> Shown:
+    """Return the rows of all *parts* together, in their order."""
+    parts = tuple(parts)
+    return Shown(
+        settings=tuple(row for part in parts for row in part.settings),
+        health=next((part.health for part in parts if part.health is not None), None),
+        xid_counts={key: count for part in parts for key, count in part.xid_counts.items()},
+        resources=tuple(row for part in parts for row in part.resources),
+        refusals=tuple(row for part in parts for row in part.refusals),
+        allocations=tuple(row for part in parts for row in part.allocations),
+        reports={name: report for part in parts for name, report in part.reports.items()},
+        pods=tuple(listing for part in parts for listing in part.pods),
+        labels=next((part.labels for part in parts if part.labels is not None), None),
+    )

@@ -1,0 +1,240 @@
+"""Watches that are followed for as long as the program runs, whatever ends them.
+
+A watch that names no version begins with the present objects, so nothing is listed before, and the
+right to ``watch`` is all that it takes (Kubernetes API concepts, "Semantics for watch"; RBAC sees
+the name in the field selector).
+"""
+
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from nodetopo.backoff import Backoff
+from nodetopo.errors import ApiUnavailable
+from nodetopo.formats.responses import part, texts
+from nodetopo.kubeapi.client import GONE, Api, Expired, Refused, Stream
+
+NODES = "/api/v1/nodes"
+
+WATCH_S = (1800.0, 3600.0)
+"""Bounds of the random time that one watch lasts, so that nodes do not all come back at once: as
+the API server does with one that names no time (kubernetes, ``--min-request-timeout``). A new watch
+costs it a TLS handshake."""
+
+SILENCE_S = 400.0
+"""A watch that brings nothing for so long is lost: a kubelet reports its Node's status every five
+minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute."""
+
+RETRY_S = (1.0, 60.0)
+"""First and longest pause after the API server failed, doubled in between, full jitter."""
+
+REFUSED_S = (1.0, 3600.0)
+"""The same where the account may not watch: somebody has to grant that, which seldom happens, and
+15,000 agents that ask twice a minute would be 500 requests in a second."""
+
+SHORT_S = 1.0
+"""A watch that ends sooner counts as a failure, or a proxy could have us ask without a pause."""
+
+_ANYTHING = "0"
+"""As a resourceVersion: what the API server has in memory; it asks no etcd."""
+
+_NEWEST = ""
+"""As a resourceVersion: the present objects, so that nothing older follows something newer."""
+
+
+class Watch(ABC):
+    """Follows the objects of a field selector. One thread runs it, any may read its problem.
+
+    Attributes:
+        LOST, AGAIN: log events for a watch that fails, and for one that works again.
+
+    Args:
+        kubeconfig: how to reach the API server; None for the pod's own account.
+        what: the objects, for messages, e.g. ``node gpu-1``.
+        node: the name of the node.
+        selector: the field selector.
+    """
+
+    LOST: str
+    AGAIN: str
+
+    def __init__(self, kubeconfig: Path | None, *, what: str, node: str, selector: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._what = what
+        self._subject = node
+        self._selector = selector
+        self._api: Api | None = None
+        self._version = _ANYTHING
+        self._pause = Backoff(*RETRY_S, least_s=0.0)
+        self._refused_pause = Backoff(*REFUSED_S, least_s=0.0)
+        self._stream: Stream | None = None
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is followed now; None where it is, or was not tried yet."""
+        return self._problem
+
+    @abstractmethod
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream; raises ApiUnavailable, Refused and Expired as :class:`Api` does."""
+
+    @abstractmethod
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Take an object as it is after a change of *kind* (``ADDED``, ``MODIFIED``, ``DELETED``).
+
+        Called by the thread that runs, so it must be quick.
+
+        Raises:
+            ApiUnavailable: *found* is no such object.
+        """
+
+    def take_bookmark(self, metadata: Mapping[str, Any]) -> None:  # noqa: B027 - most need none
+        """Take the *metadata* of a bookmark, which says how far the stream has come."""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Follow until *stopping* is set; an open stream then ends at once."""
+
+        def close() -> None:
+            stopping.wait()
+            if (stream := self._stream) is not None:
+                stream.cancel()
+
+        threading.Thread(target=close, daemon=True).start()
+        try:
+            while not stopping.is_set():
+                try:
+                    self._follow(stopping)
+                except Expired as error:
+                    if self._version == _NEWEST:
+                        self._wait_after(ApiUnavailable(str(error)), stopping)
+                    self._version = _NEWEST
+                except ApiUnavailable as error:
+                    self._wait_after(error, stopping)
+        finally:  # after a bug of ours, too: nobody must go on trusting what was seen
+            self._problem = self._problem or "the watch has ended"
+
+    def _follow(self, stopping: threading.Event) -> None:
+        """Follow until the watch ends.
+
+        Raises:
+            Expired: the server no longer has our version.
+            ApiUnavailable: there is no watch, or it was lost, or it ended at once.
+        """
+        with self._opened() as stream:
+            self._refused_pause.reset()
+            began, self._stream = time.monotonic(), stream
+            if stopping.is_set():  # `close` may have run before there was a stream
+                return
+            try:
+                for event in stream.events():
+                    self._take(event)
+                    if self._problem is not None:
+                        self._problem = None
+                        structlog.get_logger().info(self.AGAIN, node=self._subject)
+            finally:
+                is_short = time.monotonic() - began < SHORT_S
+                if not is_short:
+                    self._pause.reset()
+        if is_short:
+            raise ApiUnavailable(f"watch of {self._what}: it ended at once")
+
+    def _opened(self) -> Stream:
+        if self._api is None:
+            self._api = Api(self._kubeconfig)
+        lasts_s = random.uniform(*WATCH_S)  # noqa: S311 - spreads the load
+        query = {
+            "watch": "true",
+            "fieldSelector": self._selector,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(round(lasts_s)),
+        }
+        return self.open(self._api, query, SILENCE_S)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        """Take one event.
+
+        Raises:
+            Expired: the server no longer has our version.
+            ApiUnavailable: the event is an error.
+        """
+        kind, found = event.get("type"), part(event, "object")
+        if kind == "ERROR":
+            problem = str(found.get("message") or found.get("reason") or "an error")
+            if found.get("code") == GONE:
+                raise Expired(problem)
+            raise ApiUnavailable(f"watch of {self._what}: {problem}")
+        metadata = part(found, "metadata")
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            self.take(str(kind), found)
+        elif kind == "BOOKMARK":
+            self.take_bookmark(metadata)
+        self._version = str(metadata.get("resourceVersion") or self._version)
+
+    def _wait_after(self, error: ApiUnavailable, stopping: threading.Event) -> None:
+        """Log the problem, once as long as it is the same, and wait before the next attempt."""
+        if (problem := str(error)) != self._problem and not stopping.is_set():
+            self._problem = problem
+            structlog.get_logger().warning(self.LOST, node=self._subject, problem=problem)
+        pause = self._refused_pause if isinstance(error, Refused) else self._pause
+        stopping.wait(pause.next_s(error.retry_after_s))
+
+
+OnNode = Callable[[Mapping[str, Any] | None], None]
+"""Takes the metadata of the Node whenever it has changed; None once the Node is gone."""
+
+
+class NodeWatch(Watch):
+    """Follows the metadata of one Node."""
+
+    LOST = "Node not watched"
+    AGAIN = "Node watched again"
+
+    def __init__(self, kubeconfig: Path | None, node: str) -> None:
+        """Ask nothing yet."""
+        super().__init__(
+            kubeconfig, what=f"node {node}", node=node, selector=f"metadata.name={node}"
+        )
+        self._node = node
+        self._listeners: list[OnNode] = []
+        self._notifying = threading.Lock()
+        self._last: Mapping[str, Any] | None = None
+        self._has_seen = False
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the Node was seen, and nothing has been wrong since."""
+        return self._has_seen and self.problem is None
+
+    def subscribe(self, listener: OnNode) -> None:
+        """Call *listener* with the Node as it was last seen, and with every change from now on.
+
+        Called by the thread that runs, so it must be quick.
+        """
+        with self._notifying:
+            if self._has_seen:
+                listener(self._last)
+            self._listeners.append(listener)
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch_metadata(NODES, query, silence_s)
+
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Notify the listeners of the Node as it is now."""
+        metadata = part(found, "metadata")
+        texts(metadata, "labels")  # raises for malformed ones, before a listener reads them
+        if metadata.get("name") != self._node:
+            return
+        node = None if kind == "DELETED" else metadata
+        with self._notifying:
+            self._has_seen, self._last = True, node
+            for listener in self._listeners:
+                listener(node)

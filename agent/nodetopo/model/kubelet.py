@@ -1,0 +1,102 @@
+"""The kubelet's settings and metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodetopo.model.kubelet_keys import OddKey
+from nodetopo.model.limits import AmountOrUnlimited, NumaId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedMemory:
+    """Memory of one NUMA node that pods never get (``reservedMemory``).
+
+    Attributes:
+        limits: ``memory`` or ``hugepages-<size>`` → quantity as written.
+    """
+
+    numa_node: NumaId
+    limits: Mapping[str, str]
+
+
+CONFIGZ = "configz"
+"""The source of settings that the kubelet itself reported at its endpoint ``/configz``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """Settings that decide alignment, and their source.
+
+    Policies are spelled as the kubelet spells them (``static``, ``single-numa-node``,
+    ``Static`` for memory); a setting absent from a file that was read has the kubelet's
+    default here. ``None`` means that the source does not say.
+
+    Attributes:
+        source: ``configz``, or the path of the file.
+        origins: field of KubeletConfiguration → the file or the flag that states it; a field
+            that is not named has its default. Nested fields by path, ``featureGates.X``.
+        embedded_in: the program that contains the kubelet: ``k3s``, ``rke2`` …; ``None`` for a
+            kubelet that is a program of its own.
+        changed_since_start: files that were changed after the kubelet had read them.
+        unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
+            ignores: no flag names their directory, or their name does not end in ``.conf``.
+        odd_keys: keys of the files that not every release knows as they are written, or that are
+            stated twice; ``None`` where they were not read or are too many to keep.
+        root_directory: ``--root-dir``, below which are state files and sockets.
+        system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
+        feature_gates: those that are stated; all others have the default of the version.
+        enforce_node_allocatable: ``pods``, ``system-reserved`` …
+        swap_behavior: ``memorySwap.swapBehavior``, empty for its default.
+    """
+
+    source: str
+    origins: Mapping[str, str] | None = None
+    embedded_in: str | None = None
+    changed_since_start: tuple[str, ...] | None = None
+    unloaded_drop_ins: tuple[str, ...] | None = None
+    odd_keys: tuple[OddKey, ...] | None = None
+    root_directory: str | None = None
+    version: str | None = None
+    cpu_manager_policy: str | None = None
+    cpu_manager_options: Mapping[str, str] | None = None
+    memory_manager_policy: str | None = None
+    topology_manager_policy: str | None = None
+    topology_manager_scope: str | None = None
+    topology_manager_options: Mapping[str, str] | None = None
+    reserved_system_cpus: str | None = None
+    system_reserved: Mapping[str, str] | None = None
+    kube_reserved: Mapping[str, str] | None = None
+    eviction_hard: Mapping[str, str] | None = None
+    reserved_memory: tuple[ReservedMemory, ...] | None = None
+    feature_gates: Mapping[str, bool] | None = None
+    enforce_node_allocatable: tuple[str, ...] | None = None
+    system_reserved_cgroup: str | None = None
+    kube_reserved_cgroup: str | None = None
+    cgroup_driver: str | None = None
+    cpu_cfs_quota: bool | None = None
+    fail_swap_on: bool | None = None
+    swap_behavior: str | None = None
+    pod_pids_limit: AmountOrUnlimited | None = None
+    max_pods: int | None = None
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the kubelet itself reported them, so that they are in force."""
+        return self.source == CONFIGZ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletMetrics:
+    """What the kubelet counted since its start (its ``/metrics``).
+
+    Attributes:
+        rejections: reason → rejected pods
+            (``kubelet_admission_rejections_total``, 1.32 and newer).
+        topology_errors: ``kubelet_topology_manager_admission_errors_total``.
+        slow_allocations: resource → share of ``Allocate`` calls that took longer than a second,
+            0 to 1 (``kubelet_device_plugin_alloc_duration_seconds``).
+    """
+
+    rejections: Mapping[str, int] | None = None
+    topology_errors: int | None = None
+    slow_allocations: Mapping[str, float] | None = None

@@ -1,0 +1,125 @@
+"""The state files and checkpoints of the kubelet's managers.
+
+The formats are internal to the kubelet, but they have the policy that is in force and what a pod
+holds by its uid (kubernetes 1.36 pkg/kubelet/cm/{cpumanager,memorymanager}/state and
+pkg/kubelet/cm/devicemanager/checkpoint).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2s
+
+from nodetopo.model.limits import Amount, NumaId, NumaIds
+from nodetopo.model.numa import CpuSet
+
+OUR_SOCKETS = "nodetopo-"
+"""Prefix of the sockets of our device plugins, whichever the resource, process or version."""
+
+_DIGEST_BYTES = 3
+"""Of what stands for the name of a resource that is too long: six hex digits for a handful of
+resources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuState:
+    """``cpu_manager_state``.
+
+    Attributes:
+        default: the CPUs of pods without exclusive CPUs; ``None`` under policy ``none``.
+        entries: pod uid → container → its exclusive CPUs.
+    """
+
+    policy: str
+    default: CpuSet | None = None
+    entries: Mapping[str, Mapping[str, CpuSet]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBlock:
+    """Memory of one kind on one NUMA node, in bytes.
+
+    Attributes:
+        kind: ``memory``, or ``hugepages-<size>``.
+        cells: the NUMA nodes that are allocated together with this one, itself included.
+    """
+
+    numa_node: NumaId
+    kind: str
+    total: Amount
+    system_reserved: Amount
+    allocatable: Amount
+    reserved: Amount
+    free: Amount
+    cells: NumaIds = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMemory:
+    """Memory that a container holds, in bytes."""
+
+    kind: str
+    size: Amount
+    numa_nodes: NumaIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """``memory_manager_state``.
+
+    Attributes:
+        blocks: by NUMA node and kind; empty under policy ``None``.
+        entries: pod uid → container → what it holds.
+    """
+
+    policy: str
+    blocks: tuple[MemoryBlock, ...] = ()
+    entries: Mapping[str, Mapping[str, tuple[HeldMemory, ...]]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevices:
+    """Devices of one resource that a container holds.
+
+    Attributes:
+        ids: by NUMA node; the key ``-1`` has those whose plugin named no node.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    ids: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """``device-plugins/kubelet_internal_checkpoint``.
+
+    Attributes:
+        registered: resource → ids of the healthy devices, sorted.
+    """
+
+    held: tuple[HeldDevices, ...] = ()
+    registered: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletState:
+    """All state files; a part that could not be read is ``None``, with an issue of the probe.
+
+    Attributes:
+        plugin_sockets: names of the sockets in the plugins' directory, sorted, without the
+            kubelet's own.
+    """
+
+    cpu: CpuState | None = None
+    memory: MemoryState | None = None
+    devices: DeviceState | None = None
+    plugin_sockets: tuple[str, ...] | None = None
+
+
+def socket_stems(resource: str) -> tuple[str, str]:
+    """Return how the names of our sockets for *resource* begin, and where that is too long."""
+    stem = re.sub(r"[^A-Za-z0-9.-]", "_", resource.rpartition("/")[2])
+    digest = blake2s(resource.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{OUR_SOCKETS}{stem}", f"{OUR_SOCKETS}{digest}"

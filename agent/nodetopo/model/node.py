@@ -1,0 +1,93 @@
+"""What the kubelet can allocate (PodResources API), and the Node object."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodetopo.model.dra import ClaimedDevice
+from nodetopo.model.limits import Amount, NumaIds
+from nodetopo.model.numa import CpuSet
+from nodetopo.model.pod import AssignedMemory
+
+REPLICA = "::"
+"""Between the id of a shared device and the number of the replica (k8s-device-plugin v0.19.0,
+internal/rm/devices.go, AnnotatedID)."""
+
+
+def unshared(device: str) -> str:
+    """Return the id of the device that *device* is a replica of, or *device* itself."""
+    return device.partition(REPLICA)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedDevice:
+    """One device of a device plugin.
+
+    Attributes:
+        numa_nodes: ascending; empty where its plugin named none, several where it is near several.
+    """
+
+    resource: str
+    id: str
+    numa_nodes: NumaIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOffer:
+    """All that can be allocated exclusively on this node, whether or not a pod has it.
+
+    Attributes:
+        devices: the healthy devices, by resource and id.
+        cpus: without reserved CPUs; empty unless the CPU Manager is ``static``.
+        memory: an entry for each NUMA node and kind; empty unless the Memory Manager is ``Static``.
+    """
+
+    devices: tuple[PlacedDevice, ...] = ()
+    cpus: CpuSet = field(default_factory=CpuSet)
+    memory: tuple[AssignedMemory, ...] = ()
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The names of the resources, as pods request them."""
+        cpu = {"cpu"} if len(self.cpus) else set()
+        return frozenset(
+            cpu | {one.resource for one in self.devices} | {one.kind for one in self.memory}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodHolding:
+    """What one active pod holds exclusively; all parts are empty for a pod that only shares.
+
+    Attributes:
+        devices: by resource and id; each once.
+        memory: one entry for each container and kind, as the Memory Manager pinned it.
+        claimed: what its containers have by ResourceClaims.
+    """
+
+    namespace: str
+    name: str
+    devices: tuple[PlacedDevice, ...] = ()
+    cpus: CpuSet = field(default_factory=CpuSet)
+    memory: tuple[AssignedMemory, ...] = ()
+    claimed: tuple[ClaimedDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """The Node object of the API server, as far as an audit needs it.
+
+    Attributes:
+        kubelet_version: e.g. ``v1.36.3``.
+        container_runtime: e.g. ``containerd://2.1.4``.
+        capacity, allocatable: resource → amount; CPU in millicores, everything else in its base
+            unit (bytes, devices). Extended and huge page resources, CPU and memory.
+        labels: those of :data:`nodetopo.model.operator_labels.KEPT` that the Node has.
+        label_writers: label → field managers that wrote it, sorted; only ``nvidia.com/`` ones.
+    """
+
+    kubelet_version: str | None = None
+    container_runtime: str | None = None
+    capacity: Mapping[str, Amount] | None = None
+    allocatable: Mapping[str, Amount] | None = None
+    labels: Mapping[str, str] | None = None
+    label_writers: Mapping[str, tuple[str, ...]] | None = None

@@ -1,0 +1,135 @@
+"""NUMA nodes, CPU sets and the CPU's own topology."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from nodetopo.model.digits import is_digits
+from nodetopo.model.limits import MAX_CPUS, MAX_NUMA_NODES, Count, Mib, NumaId
+
+_LONGEST_RANGE = 16
+"""Characters of one range; ``65534-65535`` has 11."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSet:
+    """A set of logical CPU numbers, written as the kernel writes lists: ``0-51,104-155``."""
+
+    cpus: frozenset[int] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the kernel's list format; an empty text is the empty set.
+
+        Raises:
+            ValueError: *text* is not such a list.
+        """
+        cpus: set[int] = set()
+        listed = 0  # counts repetitions too, so that a hostile list comes to an end
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            first, dash, last = part.partition("-")
+            if not is_digits(first) or (dash and not is_digits(last)) or len(part) > _LONGEST_RANGE:
+                raise ValueError(f"not a CPU list: {text[:60]!r}")
+            low, high = int(first), int(last or first)
+            listed += high - low + 1
+            if high < low or high >= MAX_CPUS or listed > MAX_CPUS:
+                raise ValueError(f"not a CPU list: {text[:60]!r}")
+            cpus.update(range(low, high + 1))
+        return cls(frozenset(cpus))
+
+    @classmethod
+    def of(cls, cpus: Iterable[int]) -> Self:
+        """Return the set of *cpus*."""
+        return cls(frozenset(cpus))
+
+    def __str__(self) -> str:
+        runs: list[list[int]] = []
+        for cpu in sorted(self.cpus):
+            if runs and cpu == runs[-1][-1] + 1:
+                runs[-1][1:] = [cpu]
+            else:
+                runs.append([cpu])
+        return ",".join("-".join(map(str, run)) for run in runs)
+
+    def __len__(self) -> int:
+        return len(self.cpus)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self.cpus))
+
+    def __contains__(self, cpu: object) -> bool:
+        return cpu in self.cpus
+
+    def __le__(self, other: "CpuSet") -> bool:
+        return self.cpus <= other.cpus
+
+    def __and__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet(self.cpus & other.cpus)
+
+    def __or__(self, other: "CpuSet") -> "CpuSet":
+        return CpuSet(self.cpus | other.cpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HugePages:
+    """Huge pages of one size on one NUMA node."""
+
+    size_kib: int
+    total: int
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """One NUMA node as the kernel numbers it; ids may be sparse.
+
+    Attributes:
+        cpus: empty for a memory-only node (a GPU's memory on Grace).
+        distances: ACPI SLIT units towards every online node, ascending by node id.
+    """
+
+    id: NumaId
+    cpus: CpuSet
+    memory_mib: Mib | None = None
+    distances: Annotated[tuple[int, ...], Count(0, MAX_NUMA_NODES)] | None = None
+    hugepages: tuple[HugePages, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """One CPU package."""
+
+    id: int
+    cpus: CpuSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTopology:
+    """The online CPUs and how they share hardware.
+
+    Attributes:
+        vendor, model: as ``/proc/cpuinfo`` spells them; on arm64, which prints numbers only,
+            ``ARM`` and the name of the core, e.g. ``Neoverse-V2``.
+        family, model_number: of x86 CPUs, as ``/proc/cpuinfo`` counts them.
+        cores: one set per physical core, holding its hardware threads.
+        l3_groups: one set per last-level cache; empty when sysfs lists no caches.
+        offline, isolated: CPUs that exist but are not online, and those that the scheduler does
+            not use (``isolcpus``); ``None`` where the kernel does not say.
+        smt: whether hardware threads are in use.
+        governors: the distinct cpufreq governors, sorted; empty without cpufreq.
+        is_virtual: whether this is a guest (flag ``hypervisor``, x86 only).
+    """
+
+    online: CpuSet
+    vendor: str | None = None
+    model: str | None = None
+    sockets: tuple[Socket, ...] = ()
+    cores: tuple[CpuSet, ...] = ()
+    l3_groups: tuple[CpuSet, ...] = ()
+    family: int | None = None
+    model_number: int | None = None
+    offline: CpuSet | None = None
+    isolated: CpuSet | None = None
+    smt: bool | None = None
+    governors: tuple[str, ...] = ()
+    is_virtual: bool | None = None

@@ -1,0 +1,126 @@
+"""NVLink: single links, switches, and what the driver reports about a pair of devices."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Annotated
+
+from nodetopo.model.limits import MAX_PAIRED_LINKS, GpuIndex, LinkNumber, Range, SpeedMbps
+from nodetopo.model.pci import PciAddress
+
+
+class Closeness(IntEnum):
+    """How far two devices are apart on PCIe; ``min()`` is nearest.
+
+    The values are those of ``nvmlGpuTopologyLevel_t`` (nvml.h), the names those that
+    ``nvidia-smi topo -m`` prints. NVML's INTERNAL (two GPUs of one board) prints as PIX.
+    """
+
+    INTERNAL = 0
+    PIX = 10
+    PXB = 20
+    PHB = 30
+    NODE = 40
+    SYS = 50
+
+
+class PeerKind(StrEnum):
+    """What is at the far end of an NVLink (``nvmlIntNvLinkDeviceType_t``)."""
+
+    GPU = "gpu"
+    SWITCH = "switch"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvLink:
+    """One NVLink of one GPU. A *count* of links is ``len()``, never a field.
+
+    How many the product has, connected or not, is :attr:`nodetopo.model.gpu.Gpu.nvlink_count`.
+
+    Attributes:
+        gpu: index of the GPU that owns this end.
+        link: link number on that GPU.
+        is_active: ``None`` if NVML would not say.
+        peer: PCI address of the far end; for a switch it names the switch, or is ``None``
+            where the driver hides it behind the sentinel ``ffffffff:ff:ff.f``.
+        peer_link: number of the link at the far end, by its own count.
+        version: NVLink generation, 1…5.
+        speed_mbps: megabytes per second, one direction, as the driver reports it.
+        recoveries: how often the link was retrained after errors (field
+            ``NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY``), since its counters were cleared; from NVLink
+            5 on, which retrains routinely, how often that failed
+            (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole scan.
+    """
+
+    gpu: GpuIndex
+    link: LinkNumber
+    is_active: bool | None
+    version: int | None = None
+    peer: PciAddress | None = None
+    peer_kind: PeerKind | None = None
+    peer_link: LinkNumber | None = None
+    speed_mbps: SpeedMbps | None = None
+    recoveries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvSwitch:
+    """An NVSwitch that shows itself as a PCI function (class 0680, vendor 10de)."""
+
+    pci: PciAddress
+
+
+class P2pStatus(StrEnum):
+    """Whether the driver allows peer access (``nvmlGpuP2PStatus_t``, in its order)."""
+
+    OK = "ok"
+    CHIPSET_NOT_SUPPORTED = "chipset-not-supported"
+    GPU_NOT_SUPPORTED = "gpu-not-supported"
+    TOPOLOGY_NOT_SUPPORTED = "topology-not-supported"
+    DISABLED_BY_REGKEY = "disabled-by-regkey"
+    NOT_SUPPORTED = "not-supported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerAccess:
+    """What one GPU may do with another's memory (``nvmlDeviceGetP2PStatus``), one direction.
+
+    Attributes:
+        read, write: at all, over whatever path there is.
+        nvlink: over NVLink.
+    """
+
+    read: P2pStatus | None = None
+    write: P2pStatus | None = None
+    nvlink: P2pStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPair:
+    """What NVML or a matrix text says about two devices.
+
+    Attributes:
+        a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix
+            prints them.
+        closeness: PCIe distance; ``None`` where the source does not say.
+        nvlinks: NVLinks between the two, where the source counts them itself (text);
+            ``None`` means that it is derived from the links.
+        forward, backward: access of *a* to *b*'s memory, and of *b* to *a*'s.
+    """
+
+    a: str
+    b: str
+    closeness: Closeness | None = None
+    nvlinks: Annotated[int, Range(0, MAX_PAIRED_LINKS)] | None = None
+    forward: PeerAccess | None = None
+    backward: PeerAccess | None = None
+
+    @property
+    def p2p_nvlink(self) -> bool | None:
+        """Whether both directions are allowed over NVLink; ``None`` if neither is known.
+
+        One refusal is enough for False: a pair is used both ways.
+        """
+        directions = [access for access in (self.forward, self.backward) if access is not None]
+        known = [access.nvlink for access in directions if access.nvlink is not None]
+        return all(status is P2pStatus.OK for status in known) if known else None

@@ -1,0 +1,382 @@
+"""What to set for a job with these GPUs and HCAs, what to leave unset, and for which releases.
+
+The lists of HCAs and vLLM's mapping are those of :mod:`nodetopo.nccl.job`. What else a job could be
+given depends on the release of NCCL, and mostly the answer is nothing: newer ones find it
+themselves. Releases are those whose sources were read (NVIDIA/nccl, by tag).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nodetopo.errors import InputError
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.hca import Gid, Hca, HcaPort, LinkLayer
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.container import FILE_NAME
+from nodetopo.nccl.job import (
+    NIC_SELECTION,
+    JobPorts,
+    JobVariable,
+    is_virtual_machine,
+    job_ports,
+    port_list,
+    vllm_mapping,
+    vllm_selection,
+)
+from nodetopo.nccl.paths import NcclPath
+from nodetopo.nccl.routes import nccl_paths
+from nodetopo.nccl.variables import NEWEST
+from nodetopo.rdma.pairing import Pairing
+from nodetopo.rdma.selection import job_hcas, nearest_cards
+
+DEFAULT_FILE = f"/var/run/nvidia-topologyd/{FILE_NAME}"
+"""Where NCCL looks for a topology without being told, since 2.10.3 (src/graph/topo.cc)."""
+
+FEW = 16
+"""Entries of lists that older releases read: NCCL up to 2.18.3, NVSHMEM up to 3.2."""
+
+ROCE_V2 = "RoCE v2"
+"""sysfs ``gid_attrs/types``; the version NCCL wants (NCCL_IB_ROCE_VERSION_NUM, default 2)."""
+
+_GUIDE = "NCCL User Guide, Environment Variables"
+_SOURCES = f"NVIDIA/nccl {NEWEST}"
+
+_VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+
+_IPV4 = re.compile(r"(?:0000:){5}ffff:[0-9a-f]{4}:[0-9a-f]{4}")
+"""A GID that holds an IPv4 address, which NCCL prefers (NCCL_IB_ADDR_FAMILY, default AF_INET)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAdvice:
+    """One variable, for some releases of the library that reads it.
+
+    Attributes:
+        value: ``None``: leave it unset.
+        library: ``NCCL``, ``UCX``, ``NVSHMEM`` or ``vLLM``.
+        since, until: the first and the last release that this is about; ``None`` for *until* if
+            it holds for the newest too.
+        reason: a clause without a full stop.
+        source: the documentation or the source file that says so.
+    """
+
+    variable: str
+    value: str | None
+    library: str
+    since: str
+    until: str | None = None
+    reason: str
+    source: str
+
+    def is_about(self, version: str) -> bool:
+        """Return whether *version* is one of the releases; ``2.21`` is any release of 2.21."""
+        numbers = _numbers(version)
+        first, last = _numbers(self.since), None if self.until is None else _numbers(self.until)
+        length = min(len(numbers), len(first))
+        if numbers[:length] < first[:length]:
+            return False
+        return last is None or numbers[: len(last)] <= last[: len(numbers)]
+
+
+def checked_version(text: str) -> str:
+    """Return *text* as a release of NCCL.
+
+    Raises:
+        InputError: it is none.
+    """
+    if _VERSION.fullmatch(text) is None:
+        raise InputError(f"not a version of NCCL: {text[:40]!r}", f"give one such as {NEWEST}")
+    return text
+
+
+def advise(
+    snapshot: Snapshot,
+    gpus: Sequence[Gpu],
+    hcas: Sequence[Hca],
+    *,
+    nccl: str | None = None,
+    topology_file: str | None = None,
+) -> tuple[JobAdvice, ...]:
+    """Return what to set, and what not, by library.
+
+    Args:
+        gpus, hcas: those of the job, all of *snapshot*.
+        nccl: leaves out what is about other releases of NCCL; ``None``: all releases.
+        topology_file: the path at which the job has a topology for NCCL, if it has one.
+    """
+    ports = job_ports(snapshot, hcas)
+    every = (
+        _nccl_hcas(ports),
+        *_gid_index(ports),
+        *_gdr_level(snapshot, gpus, hcas),
+        *_topology(snapshot, topology_file),
+        *_others(snapshot, gpus, ports),
+    )
+    return tuple(
+        advice
+        for advice in every
+        if nccl is None or advice.library != "NCCL" or advice.is_about(nccl)
+    )
+
+
+def nearest_set(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[Hca, ...]:
+    """Return an HCA for each of *gpus*, the nearest as far as they go round.
+
+    HCAs without an ACTIVE port are passed over. To each comes what else is on the same card and
+    as near: NCCL makes one device of the ports of a card (src/graph/topo.cc, ncclTopoAutoMerge).
+    """
+    hcas = snapshot.hcas or ()
+    cards = frozenset[int]().union(*(nearest_cards(snapshot) or ())) or job_hcas(snapshot)
+    order = sorted(cards, key=lambda at: hcas[at].pci_order)
+    usable = [at for at in order if not hcas[at].is_down]
+    positions = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
+    wanted = [positions[gpu.index] for gpu in gpus]
+    pairing = Pairing(snapshot=snapshot)
+    chosen = set(pairing.hcas_for(wanted, usable, len(wanted)))
+    guids = {hcas[at].sys_image_guid: at for at in chosen if hcas[at].sys_image_guid is not None}
+    near = {
+        at
+        for at in usable
+        if (first := guids.get(hcas[at].sys_image_guid)) is not None
+        and pairing.distance(wanted, [at]) == pairing.distance(wanted, [first])
+    }
+    return tuple(hcas[at] for at in usable if at in chosen | near)
+
+
+def gid_index(gids: Sequence[Gid]) -> int | None:
+    """Return the index of the GID that NCCL since 2.21 would choose of a RoCE port's table.
+
+    The rule of ncclIbGetGidIndex (NVIDIA/nccl 2.21.5, ``src/transport/net_ib.cc``) with its
+    defaults: the first RoCE v2 entry with an IPv4 address. ``None`` where there is none, or where
+    the type of an entry that could come first is not known.
+    """
+    for gid in sorted(gids, key=lambda gid: gid.index):
+        if _IPV4.fullmatch(gid.gid.lower()) is None:
+            continue
+        if gid.type is None:
+            return None
+        if gid.type == ROCE_V2:
+            return gid.index
+    return None
+
+
+# Each variable.
+
+
+def _nccl_hcas(ports: JobPorts) -> JobAdvice:
+    given = port_list(JobVariable.NCCL_IB_HCA, ports)
+    return JobAdvice(
+        variable=JobVariable.NCCL_IB_HCA,
+        value=given.value,
+        library="NCCL",
+        since="2.5.6" if len(ports.ports) <= FEW else "2.18.5",
+        reason=given.reason,
+        source=f"{_GUIDE}; {_SOURCES} src/transport/net_ib/init.cc, src/misc/utils.cc",
+    )
+
+
+def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
+    name = "NCCL_IB_GID_INDEX"
+    if ports.problem:
+        return
+    source = f"{_GUIDE}; NVIDIA/nccl 2.20.5 and 2.21.5 src/transport/net_ib.cc, ncclIbGetGidIndex"
+    if ports.layer is LinkLayer.INFINIBAND:
+        yield JobAdvice(
+            variable=name,
+            value=None,
+            library="NCCL",
+            since="2.3.5",
+            reason="InfiniBand uses entry 0, the default",
+            source=source,
+        )
+        return
+    indexes = {
+        f"{hca.name}:{number}": gid_index(_port(hca, number).gids) for hca, number in ports.ports
+    }
+    different = set(indexes.values())
+    value = None
+    if None in different:
+        port = next(port for port, index in indexes.items() if index is None)
+        reason = f"{port} has no RoCE v2 entry with an IPv4 address that is known"
+    elif len(different) > 1:
+        named = ", ".join(f"{port} {index}" for port, index in list(indexes.items())[:4])
+        reason = f"one index serves all ports, and theirs differ: {named}"
+    else:
+        value = str(next(iter(different)))
+        reason = (
+            "the RoCE v2 entry with an IPv4 address, on the host's network; these releases "
+            "take 0 otherwise"
+        )
+    yield JobAdvice(
+        variable=name,
+        value=value,
+        library="NCCL",
+        since="2.3.5",
+        until="2.20.5",
+        reason=reason,
+        source=source,
+    )
+    yield JobAdvice(
+        variable=name,
+        value=None,
+        library="NCCL",
+        since="2.21.5",
+        reason="NCCL finds the entry of each port itself, in the network that the job is in",
+        source=source,
+    )
+
+
+def _gdr_level(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> Iterator[JobAdvice]:
+    """Yield the level up to which HCAs reach GPU memory, where NCCL's own is too low."""
+    if not gpus or not hcas:
+        return
+    name, source = (
+        "NCCL_NET_GDR_LEVEL",
+        f"{_GUIDE}; {_SOURCES} src/graph/paths.cc, ncclTopoCheckGdr",
+    )
+    paths = nccl_paths(snapshot)
+    places = {hca.name: at for at, hca in enumerate(snapshot.hcas or ())}
+    best: dict[str, NcclPath] = {}
+    for gpu in gpus:
+        # Towards the GPU: from it NCCL may relay through another GPU, for which the same holds.
+        rows = [f"NIC{places[hca.name]}" for hca in hcas if hca.name in places]
+        types = [paths[row, gpu.name].type for row in rows if (row, gpu.name) in paths]
+        if types:
+            best[gpu.name] = min(types)
+    over_c2c = [gpu for gpu, kind in best.items() if kind is NcclPath.P2C]
+    far = [gpu for gpu, kind in best.items() if kind > NcclPath.P2C]
+    if over_c2c:
+        reason = f"{over_c2c[0]} reaches its HCA through the CPU's chip-to-chip link, which NCCL "
+        yield JobAdvice(
+            variable=name,
+            value="PHB",
+            library="NCCL",
+            since="2.6.4",
+            until="2.25.1",
+            reason=f"{reason}takes for PHB, where GPUDirect RDMA is off",
+            source=f"{source}; NVIDIA/nccl issue 1579",
+        )
+        yield JobAdvice(
+            variable="NCCL_NET_GDR_C2C",
+            value="1",
+            library="NCCL",
+            since="2.26.2",
+            until="2.26.6",
+            reason=f"{reason}uses for GPUDirect RDMA only when asked to",
+            source=source,
+        )
+        since = "2.27.3"
+    else:
+        since = "2.6.4"
+    if far:
+        far_reason = (
+            f"{far[0]} reaches its nearest HCA through a CPU ({best[far[0]].name}), where NCCL "
+            "keeps GPUDirect RDMA off"
+        )
+        if is_virtual_machine(snapshot):
+            reason = (
+                f"{far_reason}; if this virtual machine hides a switch, give NCCL the provider's "
+                "topology file, and only without one measure PHB and SYS"
+            )
+        else:
+            reason = f"{far_reason}: through a CPU it is often slower than without it"
+    elif best:
+        reason = "GPUDirect RDMA is on by default for these GPUs and HCAs"
+    else:
+        reason = "the paths between these GPUs and HCAs are not known"
+    yield JobAdvice(
+        variable=name, value=None, library="NCCL", since=since, reason=reason, source=source
+    )
+
+
+def _topology(snapshot: Snapshot, path: str | None) -> Iterator[JobAdvice]:
+    name, source = "NCCL_TOPO_FILE", f"{_GUIDE}; {_SOURCES} src/graph/topo.cc, ncclTopoGetSystem"
+    if path is not None:
+        is_default = path == DEFAULT_FILE
+        reason = "older releases have no default path" if is_default else "not NCCL's own path"
+        yield JobAdvice(
+            variable=name,
+            value=path,
+            library="NCCL",
+            since="2.6.4",
+            until="2.9.9" if is_default else None,
+            reason=reason,
+            source=source,
+        )
+        if is_default:
+            yield JobAdvice(
+                variable=name,
+                value=None,
+                library="NCCL",
+                since="2.10.3",
+                reason=f"NCCL reads {DEFAULT_FILE} by itself",
+                source=source,
+            )
+        return
+    reason = "NCCL finds the topology itself"
+    if is_virtual_machine(snapshot):
+        reason += (
+            ", unless this virtual machine hides it: then mount the provider's file at "
+            f"{DEFAULT_FILE}"
+        )
+    else:
+        reason += f"; where a container hides it, `nccl-hints` mounts {DEFAULT_FILE}"
+    yield JobAdvice(
+        variable=name, value=None, library="NCCL", since="2.6.4", reason=reason, source=source
+    )
+
+
+def _others(snapshot: Snapshot, gpus: Sequence[Gpu], ports: JobPorts) -> Iterator[JobAdvice]:
+    """Yield what libraries other than NCCL read."""
+    given = port_list(JobVariable.UCX_NET_DEVICES, ports)
+    yield JobAdvice(
+        variable=JobVariable.UCX_NET_DEVICES,
+        value=given.value,
+        library="UCX",
+        since="1.2.0",
+        reason=given.reason,
+        source="openucx/ucx 1.22 src/ucp/core/ucp_context.c",
+    )
+    given = port_list(JobVariable.NVSHMEM_HCA_LIST, ports)
+    reason = given.reason
+    odd = [hca.name for hca, _ in ports.ports if "mlx5" not in hca.name]
+    if odd:
+        # ibgda.cpp and ibdevx.cpp: strstr(name, NVSHMEM_HCA_PREFIX), up to 3.3 "mlx5" itself.
+        reason += f"; IBGDA takes {odd[0]} only with NVSHMEM_HCA_PREFIX, since 3.4"
+    yield JobAdvice(
+        variable=JobVariable.NVSHMEM_HCA_LIST,
+        value=given.value,
+        library="NVSHMEM",
+        since="1.0.1" if len(ports.ports) <= FEW else "3.3.9",
+        reason=reason,
+        source="NVIDIA/nvshmem 3.4.5 src/modules/transport/common/transport_common.cpp, env_defs.h",
+    )
+    mapping = vllm_mapping(snapshot, gpus, ports)
+    source = "vllm-project/vllm 0.23.0 vllm/v1/executor/vllm_net_devices.py"
+    yield JobAdvice(
+        variable=JobVariable.VLLM_GPU_NIC_PCIE_MAPPING,
+        value=mapping.value,
+        library="vLLM",
+        since="0.23.0",
+        reason=mapping.reason,
+        source=source,
+    )
+    if mapping.value is not None:
+        yield JobAdvice(
+            variable=NIC_SELECTION,
+            value=vllm_selection(ports),
+            library="vLLM",
+            since="0.23.0",
+            reason="vLLM takes the mapping only together with it; for one NIC a worker leave "
+            f"{JobVariable.UCX_NET_DEVICES} unset, to which vLLM otherwise adds",
+            source=source,
+        )
+
+
+def _port(hca: Hca, number: int) -> HcaPort:
+    return next(port for port in hca.ports if port.number == number)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

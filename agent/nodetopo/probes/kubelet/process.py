@@ -1,0 +1,113 @@
+"""The processes on the machine that are a kubelet, or run one inside."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodetopo.model.digits import is_digits
+from nodetopo.probes.sysfs.tree import Root, Tree
+
+EMBEDDING = {
+    ("k3s", "agent"): "k3s",
+    ("k3s", "server"): "k3s",
+    ("k3s-agent", ""): "k3s",
+    ("k3s-server", ""): "k3s",
+    ("kubelite", ""): "microk8s",
+}
+"""Program and first word → distribution that runs the kubelet inside another program. k3s hides
+its words behind a title of the process (k3s pkg/cli/agent, proctitle.SetProcTitle)."""
+
+OWNERS = (("/rancher/rke2/", "rke2"), ("/var/lib/k0s/", "k0s"), ("/snap/microk8s/", "microk8s"))
+"""Part of a kubelet's path → the distribution that starts and configures it."""
+
+_RELEASE = re.compile(r"/(v1\.[0-9]{1,3}\.[0-9]{1,3})[-+/]")
+"""RKE2 keeps its programs in ``/var/lib/rancher/rke2/data/v1.34.1-rke2r1-<hash>/bin``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletProcess:
+    """One running kubelet.
+
+    Attributes:
+        words: its arguments, without the program.
+        directory: the working directory, against which it reads relative paths; None where the
+            system does not show it.
+        embedded_in: the distribution that it is a part of; None for a kubelet of its own.
+        is_inside: whether the process is another program, which has a kubelet in it.
+        version: ``v1.34.1`` where the program's path has it.
+    """
+
+    pid: int
+    words: tuple[str, ...]
+    directory: Path | None = None
+    embedded_in: str | None = None
+    is_inside: bool = False
+    version: str | None = None
+
+
+def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:
+    """Return all kubelets that *procfs* shows, by pid.
+
+    Processes that end meanwhile or are hidden from us are left out.
+    """
+    tree = Tree.of(procfs)
+    try:
+        pids = sorted(int(name) for name in tree.names(".") if is_digits(name))
+    except OSError:
+        return ()
+    kubelets = (_kubelet(tree, pid) for pid in pids)
+    return tuple(kubelet for kubelet in kubelets if kubelet is not None)
+
+
+def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[KubeletProcess, ...]:
+    """Return those of *kubelets* that are in no container, or all where that is not known.
+
+    A cluster inside a pod has kubelets too, and any container may call a program that. Each has
+    process ids of its own (``NSpid``, proc_pid_status(5)).
+    """
+    tree = Tree.of(procfs)
+
+    def is_contained(pid: int) -> bool:
+        try:
+            status = tree.content(f"{pid}/status")
+        except OSError:
+            return False
+        ids = [line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")]
+        return bool(ids) and len(ids[0]) > 1
+
+    return tuple(it for it in kubelets if not is_contained(it.pid)) or kubelets
+
+
+def is_kubelet(arguments: list[str]) -> bool:
+    """Return whether a command line is that of a kubelet of its own."""
+    return Path(arguments[0]).name == "kubelet"
+
+
+def arguments(command_line: bytes) -> list[str]:
+    """Split the bytes of ``/proc/<pid>/cmdline``; a kernel thread has one empty argument."""
+    return command_line.decode("utf-8", "replace").rstrip("\0").split("\0")
+
+
+def _kubelet(tree: Tree, pid: int) -> KubeletProcess | None:
+    try:
+        words = arguments(tree.content(f"{pid}/cmdline"))
+    except OSError:
+        return None
+    if is_kubelet(words):
+        try:
+            directory = Path(tree.link(f"{pid}/cwd"))
+        except OSError:
+            directory = None
+        return KubeletProcess(
+            pid=pid,
+            words=tuple(words[1:]),
+            directory=directory,
+            embedded_in=next((name for part, name in OWNERS if part in words[0]), None),
+            version=next(iter(_RELEASE.findall(words[0])), None),
+        )
+    titled = words[0].split(" ")  # a title has its words in the first argument
+    program, first = Path(titled[0]).name, next(iter((*titled[1:], *words[1:])), "")
+    embedding = EMBEDDING.get((program, first)) or EMBEDDING.get((program, ""))
+    if embedding is None:
+        return None
+    return KubeletProcess(pid=pid, words=tuple(words[1:]), embedded_in=embedding, is_inside=True)

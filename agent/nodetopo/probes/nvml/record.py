@@ -1,0 +1,73 @@
+"""What the NVML child answers: the records that it shares with its parent, who calls no NVML."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from nodetopo.model.gpu import ConfidentialCompute, Gpu
+from nodetopo.model.nvlink import NvLink, ReportedPair
+from nodetopo.model.probe_issue import ProbeIssue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvmlReading:
+    """The node as NVML reports it.
+
+    Attributes:
+        cuda_version: (major, minor) of the newest CUDA that the driver runs.
+        confidential_compute: ``None`` where the GPUs have no such mode.
+        gpus: by index; only the fields that NVML knows are filled.
+        nvlinks: by (gpu, link); ``None`` if NVML refused the links of every GPU.
+        pairs: every two GPUs about which NVML reported anything.
+        issues: what it refused, probe ``nvml``, in the order of
+            :func:`nodetopo.probes.nvml.session.in_order`.
+        calls: how many NVML functions were called for it; equal readings may have cost
+            different numbers.
+    """
+
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    cuda_version: tuple[int, int] | None = None
+    confidential_compute: ConfidentialCompute | None = None
+    gpus: tuple[Gpu, ...] = ()
+    nvlinks: tuple[NvLink, ...] | None = None
+    pairs: tuple[ReportedPair, ...] = ()
+    issues: tuple[ProbeIssue, ...] = ()
+    calls: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One scan of NVML.
+
+    Attributes:
+        answers: the transcript of its calls; empty unless it was requested.
+    """
+
+    reading: NvmlReading
+    answers: str = ""
+
+
+def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
+    """Return *reading*, its GPUs without a UUID described as *previous* knew them.
+
+    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
+    either keeps its index while the driver runs, and must stay the device that it was. Nothing
+    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
+    as last known, of another one what it does not give now.
+    """
+    if previous is None or len(previous.gpus) != len(reading.gpus):
+        return reading
+    matched = tuple(zip(reading.gpus, previous.gpus, strict=True))
+    if any(now.uuid not in (None, was.uuid) for now, was in matched):
+        return reading
+    gpus = []
+    for now, was in matched:
+        if now.is_lost:
+            gpus.append(replace(was, is_lost=True))
+        elif now.uuid is not None:
+            gpus.append(now)
+        else:
+            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
+            known = {name: value for name, value in values.items() if value is not None}
+            gpus.append(replace(was, **known))
+    return replace(reading, gpus=tuple(gpus))

@@ -1,0 +1,465 @@
+"""The pods that a manifest would create, as the API server would complete them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from nodetopo.errors import DecodeError, InputError, closest
+from nodetopo.formats.document import load_all
+from nodetopo.formats.fields import (
+    Object,
+    count_at,
+    dig,
+    mappings,
+    object_at,
+    path_of,
+    text,
+    unexpected,
+)
+from nodetopo.model.kubernetes import Release
+from nodetopo.model.pod import Pod
+from nodetopo.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
+from nodetopo.probes.pods.defaults import (
+    LIMIT_RANGE,
+    Defaults,
+    created,
+    defaulted,
+    defaults_from_object,
+)
+from nodetopo.probes.pods.objects import pod_from_object
+from nodetopo.probes.pods.resources import check_resources, exact_amounts, exact_pod
+
+MAX_BYTES = 1 << 20
+"""Largest manifest read; the API server accepts objects of 1.5 MiB at most."""
+
+MAX_PODS = 1000
+"""Most pods and pod templates of one manifest."""
+
+MAX_REPLICAS = 1 << 31
+"""Counts of replicas are int32 in all of these objects."""
+
+_LIST = "List"
+
+_ALIKE = 0.85
+"""The similarity from which on a kind counts as misspelt; that of ``Service`` and ``RayService`` is
+0.82. Capitals make no difference."""
+
+_SHOWN, _KINDS_SHOWN = 63, 3
+"""Characters of a kind, and kinds, that a message repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatePlace:
+    """Where a kind keeps a pod template.
+
+    A path names fields from the document down; ``[]`` behind one stands for each item of a list,
+    ``{}`` for each value of a map.
+
+    Attributes:
+        template: the path of the template.
+        counts: paths whose product is the number of pods; each begins with fields of *template*.
+            One that is absent counts as one.
+        role: what the pods are, behind the document's name: a word, or with a dot in front the
+            field beside the template, or above it, that names them. Of a map's values, its keys.
+        leader: a template beside this one that takes one pod of the last count.
+        is_optional: whether it may be absent.
+    """
+
+    template: str
+    counts: tuple[str, ...] = ()
+    role: str = ""
+    leader: str = ""
+    is_optional: bool = False
+
+
+_REPLICATED = TemplatePlace(template="spec.template", counts=("spec.replicas",))
+
+
+def _jobs(jobs: str) -> tuple[TemplatePlace, ...]:
+    """Return the place in a list of replicated jobs, of which each has a Job's template."""
+    job = f"{jobs}.template.spec"
+    counts = (f"{jobs}.replicas", f"{job}.parallelism")
+    return (TemplatePlace(template=f"{job}.template", counts=counts, role=".name"),)
+
+
+def _ray(cluster: str, *others: TemplatePlace) -> tuple[TemplatePlace, ...]:
+    group = f"{cluster}.workerGroupSpecs[]"
+    workers = TemplatePlace(
+        template=f"{group}.template",
+        counts=(f"{group}.replicas", f"{group}.numOfHosts"),
+        role=".groupName",
+        is_optional=True,
+    )
+    head = f"{cluster}.headGroupSpec.template"
+    return (
+        TemplatePlace(template=head, role="head", is_optional=bool(others)),
+        workers,
+        *others,
+    )
+
+
+_LEADER_WORKER = "spec.leaderWorkerTemplate"
+
+PLACES: Mapping[str, tuple[TemplatePlace, ...]] = MappingProxyType(
+    {
+        "Pod": (TemplatePlace(template=""),),
+        "PodTemplate": (TemplatePlace(template="template"),),
+        "ReplicationController": (_REPLICATED,),
+        "ReplicaSet": (_REPLICATED,),
+        "Deployment": (_REPLICATED,),
+        "StatefulSet": (_REPLICATED,),
+        "DaemonSet": (TemplatePlace(template="spec.template"),),
+        "Job": (TemplatePlace(template="spec.template", counts=("spec.parallelism",)),),
+        "CronJob": (
+            TemplatePlace(
+                template="spec.jobTemplate.spec.template",
+                counts=("spec.jobTemplate.spec.parallelism",),
+            ),
+        ),
+        "JobSet": _jobs("spec.replicatedJobs[]"),
+        "LeaderWorkerSet": (  # whose size counts the leader
+            TemplatePlace(
+                template=f"{_LEADER_WORKER}.leaderTemplate",
+                counts=("spec.replicas",),
+                role="leader",
+                is_optional=True,
+            ),
+            TemplatePlace(
+                template=f"{_LEADER_WORKER}.workerTemplate",
+                counts=("spec.replicas", f"{_LEADER_WORKER}.size"),
+                leader="leaderTemplate",
+            ),
+        ),
+        **{
+            f"{framework}Job": (
+                TemplatePlace(
+                    template=f"spec.{name}ReplicaSpecs{{}}.template",
+                    counts=(f"spec.{name}ReplicaSpecs{{}}.replicas",),
+                ),
+            )
+            for framework, name in (
+                ("PyTorch", "pytorch"),
+                ("TF", "tf"),
+                ("MPI", "mpi"),
+                ("XGBoost", "xgb"),
+                ("Paddle", "paddle"),
+                ("JAX", "jax"),
+            )
+        },
+        "TrainingRuntime": _jobs("spec.template.spec.replicatedJobs[]"),
+        "ClusterTrainingRuntime": _jobs("spec.template.spec.replicatedJobs[]"),
+        "RayCluster": _ray("spec"),
+        "RayJob": _ray(
+            "spec.rayClusterSpec",
+            TemplatePlace(template="spec.submitterPodTemplate", role="submitter", is_optional=True),
+        ),
+        "RayService": _ray("spec.rayClusterConfig"),
+        "Rollout": (_REPLICATED,),
+    }
+)
+"""Kind → its places; of Volcano's Job see :data:`VOLCANO_JOB`.
+
+From the API references of Kubernetes 1.36 (workload resources), JobSet v1alpha2, LeaderWorkerSet
+v1, Kubeflow Training Operator v1, MPI Operator v2beta1, Kubeflow Trainer v1alpha1 (runtimes),
+KubeRay v1, Volcano v1alpha1 and Argo Rollouts v1alpha1."""
+
+VOLCANO = "batch.volcano.sh/"
+"""The API group whose Job is not the one of Kubernetes."""
+
+VOLCANO_JOB = (
+    TemplatePlace(
+        template="spec.tasks[].template", counts=("spec.tasks[].replicas",), role=".name"
+    ),
+)
+
+ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "TrainJob": "give the TrainingRuntime or ClusterTrainingRuntime that it names",
+        "Workflow": "give the pods that it makes, as `kubectl get pods -o yaml` prints them",
+    }
+)
+"""Kinds whose pods are described in another object, or by a program → what to give instead."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Planned:
+    """A pod that a document would create.
+
+    Attributes:
+        stated: its amounts as :mod:`nodetopo.probes.pods.resources` checks them, not yet completed.
+        path: where in the document it is.
+        title: of the document.
+    """
+
+    pod: Pod
+    stated: Pod
+    path: str
+    title: str = ""
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What the documents held so far; of those without a pod the kinds, in order."""
+
+    pods: list[_Planned] = field(default_factory=list)
+    others: dict[str, None] = field(default_factory=dict)
+    ranges: list[Defaults] = field(default_factory=list)
+    cures: list[str] = field(default_factory=list)
+
+
+def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
+    """Return the pods of all documents in *text*, one for each pod template.
+
+    Requests are defaulted from limits, as the API server does before a kubelet sees the
+    pod, and by the LimitRange objects of the same manifest; others of the namespace are not
+    known here. Documents that carry no pod, such as a Service, are skipped.
+
+    Args:
+        server: the release of the API server; where it is not known, one up to 1.36 is assumed.
+
+    Raises:
+        InputError: not YAML, no pod in it, a field that cannot be used, or something that the
+            API server refuses, in the document or in the pods that it would create; the text
+            names the document and the field.
+    """
+    if len(text) > MAX_BYTES:
+        raise InputError(f"the manifest is larger than {MAX_BYTES >> 20} MiB", "split it")
+    try:
+        documents = [document for document in load_all(text) if document is not None]
+    except ValueError as error:
+        raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
+    contents = _Contents()
+    for number, document in enumerate(documents, start=1):
+        names = (dig(document, "kind"), dig(document, "metadata", "name"))
+        title = " ".join(it[:_SHOWN] for it in names if it and isinstance(it, str))
+        title = f"document {number} ({title})" if title else f"document {number}"
+        before = len(contents.pods)
+        try:
+            _read(document, contents)
+        except DecodeError as error:
+            raise _unusable(title, error) from None
+        for planned in contents.pods[before:]:
+            planned.title = title
+    if not contents.pods:
+        kinds = [kind[:_SHOWN] for kind in contents.others]
+        more = ", …" if len(kinds) > _KINDS_SHOWN else ""
+        instead = f"only {', '.join(kinds[:_KINDS_SHOWN])}{more}" if kinds else "it is empty"
+        cure = contents.cures[0] if contents.cures else f"give one of: {', '.join(PLACES)}"
+        raise InputError(f"no pod in the manifest, {instead}", cure)
+    return tuple(_completed(planned, contents.ranges, server) for planned in contents.pods)
+
+
+def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | None) -> Pod:
+    """Return the pod as the API server would store it.
+
+    Raises:
+        InputError: it refuses what the pod requests.
+    """
+    own = [it for it in ranges if it.namespace == planned.pod.namespace]
+    exact = [
+        replace(it, requests=exact_amounts(it.requests), limits=exact_amounts(it.limits))
+        for it in own
+    ]
+    try:
+        check_resources(created(planned.stated, exact, server))
+    except DecodeError as error:
+        whose = " (of its pods)" if planned.pod.owner_kind else ""
+        path = path_of(planned.path, error.path) if planned.path else error.path
+        placed = DecodeError(path, f"{error.problem}{whose}", error.cure)
+        raise _unusable(planned.title, placed) from None
+    return defaulted(planned.pod, own, server)
+
+
+def _unusable(title: str, error: DecodeError) -> InputError:
+    cure = error.cure or "correct the manifest"
+    return InputError(f"{title}: {DecodeError(error.path, error.problem)}", cure)
+
+
+def _read(document: Any, contents: _Contents, expected: str | None = None) -> None:
+    """Add *document* to *contents*; *expected* is its kind where it does not say."""
+    if not isinstance(document, Mapping):
+        raise unexpected("", "an object", document)
+    kind = document.get("kind", expected)
+    if not isinstance(kind, str):
+        raise DecodeError("kind", "missing, or not a text")
+    is_volcano = kind == "Job" and str(document.get("apiVersion")).startswith(VOLCANO)
+    if kind.endswith(_LIST) and isinstance(document.get("items"), list):
+        for position, item in enumerate(document["items"]):
+            at, before = f"items[{position}]", len(contents.pods)
+            try:
+                _read(item, contents, kind.removesuffix(_LIST) or None)
+            except DecodeError as error:
+                raise error.under(at) from None
+            for planned in contents.pods[before:]:
+                planned.path = path_of(at, planned.path) if planned.path else at
+    elif kind == LIMIT_RANGE:
+        contents.others[kind] = None
+        contents.ranges.append(defaults_from_object(document))
+    elif places := VOLCANO_JOB if is_volcano else PLACES.get(kind, ()):
+        found = [template for place in places for template in templates(document, place)]
+        known = None if is_volcano else kind_of({"kind": kind, **document})
+        if known is not None:
+            check_object({"kind": kind, **document}, known)
+        contents.pods.extend(_planned(document, kind, it, known) for it in found)
+        if len(contents.pods) > MAX_PODS:
+            raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
+    elif kind in ELSEWHERE:
+        contents.others[kind] = None
+        contents.cures.append(f"a {kind} does not hold its pods: {ELSEWHERE[kind]}")
+    else:
+        _refuse_hidden_pods(document, kind)
+        contents.others[kind] = None
+
+
+def _refuse_hidden_pods(document: Object, kind: str) -> None:
+    """Raise for a misspelt kind, and for one that has pods in a place unknown to us."""
+    known = {it.lower(): it for it in PLACES}
+    close = closest(kind[:100].lower(), tuple(known), cutoff=_ALIKE)
+    if close:
+        cure = f"did you mean {known[close]!r}?"
+        raise DecodeError("kind", f"unknown kind {kind!r}", cure)
+    waiting: list[Any] = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if isinstance(value.get("containers"), list):
+                cure = f"give the pods as one of: {', '.join(PLACES)}"
+                raise DecodeError("kind", f"cannot read the pods of kind {kind[:_SHOWN]}", cure)
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A pod template, or the pod itself.
+
+    Attributes:
+        path: where it is in the document.
+        role: what its pods are; empty where the document has one kind of pod.
+        replicas: how many pods the document asks for; None where it does not say.
+    """
+
+    path: str
+    content: Object
+    role: str
+    replicas: int | None
+
+
+def _planned(document: Object, kind: str, template: Template, known: Kind | None) -> _Planned:
+    """Return the pod of *template*; *known* is the kind if it is one of Kubernetes itself."""
+    spec = template.content["spec"]
+    if not template.path:
+        metadata = object_at(document, "metadata", "")
+        check_spec(spec, "spec", is_pod=True, is_stored=bool(metadata.get("uid")))
+        stated = exact_pod(spec, "spec")
+        return _Planned(pod=pod_from_object(document), stated=stated, path="")
+    at = template.path
+    claims: tuple[str, ...] = ()
+    if kind == "StatefulSet":
+        claims = tuple(
+            text(item, "metadata", "name") or ""
+            for item in mappings(document, "spec", "volumeClaimTemplates")
+        )
+    if known is not None:
+        check_template(template.content, at, known)
+    check_spec(spec, f"{at}.spec", is_pod=False, is_whole=known is not None, claims=claims)
+    stated = exact_pod(spec, f"{at}.spec")
+    check_resources(stated)
+    inner = object_at(template.content, "metadata", at)
+    own = object_at(document, "metadata", "")
+    metadata = {key: own.get(key) for key in ("name", "generateName", "namespace")}
+    if template.role and isinstance(metadata["name"], str):
+        metadata["name"] = f"{metadata['name']}-{template.role}"
+    # A template has no name: its pods are named after the controller.
+    metadata["annotations"] = inner.get("annotations")
+    try:
+        pod = pod_from_object({"metadata": metadata, "spec": spec})
+    except DecodeError as error:
+        is_inside = not error.path.startswith("metadata")
+        raise error.under(at) if is_inside else error from None
+    return _Planned(
+        pod=replace(pod, owner_kind=kind, replicas=template.replicas), stated=stated, path=""
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One object on the way down to a template.
+
+    Attributes:
+        pattern: its path with ``[]`` and ``{}``, as a :class:`TemplatePlace` writes it.
+        path: its real path.
+        key: its key in a map.
+    """
+
+    pattern: str
+    path: str
+    content: Any
+    key: str = ""
+
+
+def templates(document: Object, place: TemplatePlace) -> Iterator[Template]:
+    """Yield the templates at *place* of *document*, in order.
+
+    Raises:
+        DecodeError: something on the way is malformed, or is absent though required.
+    """
+    for way in _ways([_Step(pattern="", path="", content=document)], place):
+        last = way[-1]
+        if not isinstance(last.content.get("spec"), Mapping):
+            raise DecodeError(path_of(last.path, "spec"), "missing, or not an object")
+        role = place.role or next((step.key.lower() for step in way if step.key), "")
+        if place.role.startswith("."):
+            names = (step.content.get(place.role[1:]) for step in reversed(way[1:-1]))
+            role = next((name for name in names if name and isinstance(name, str)), "")
+        yield Template(
+            path=last.path,
+            content=last.content,
+            role=role,
+            replicas=_replicas(way, place),
+        )
+
+
+def _ways(way: list[_Step], place: TemplatePlace) -> Iterator[list[_Step]]:
+    """Yield every way down the rest of the template's path, the objects on it included."""
+    here = way[-1]
+    rest = place.template[len(here.pattern) :].lstrip(".")
+    if not rest:
+        yield way
+        return
+    name = rest.partition(".")[0]
+    field = name.rstrip("[]{}")
+    pattern, path = path_of(here.pattern, name), path_of(here.path, field)
+    value = here.content.get(field)
+    if value is None:
+        below = []
+    elif name.endswith("[]") and isinstance(value, list):
+        below = [(f"{path}[{position}]", item, "") for position, item in enumerate(value)]
+    elif name.endswith("{}") and isinstance(value, Mapping):
+        below = [(f"{path}.{key}", item, str(key)) for key, item in value.items()]
+    else:
+        below = [(path, value, "")]
+    if not below and not place.is_optional:
+        problem = "missing, or not an object" if name.isidentifier() else "missing, or empty"
+        raise DecodeError(path, problem)
+    for inner, item, _ in below:
+        if not isinstance(item, Mapping):
+            raise DecodeError(inner, "missing, or not an object")
+    for inner, item, key in below:
+        step = _Step(pattern=pattern, path=inner, content=item, key=key)
+        yield from _ways([*way, step], place)
+
+
+def _replicas(way: list[_Step], place: TemplatePlace) -> int | None:
+    counts = []
+    for path in place.counts:
+        parent, _, field = path.rpartition(".")
+        holder = next(step for step in way if step.pattern == parent)
+        counts.append(count_at(holder.content, field, holder.path))
+    if place.leader and counts[-1] and way[-2].content.get(place.leader) is not None:
+        counts[-1] -= 1
+    stated = [count for count in counts if count is not None]
+    return min(prod(stated), MAX_REPLICAS) if stated else None

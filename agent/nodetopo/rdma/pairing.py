@@ -1,0 +1,241 @@
+"""Which HCAs and which GPUs belong together, for two device plugins that are asked one by one.
+
+The measure is nvidia-smi's distance between a GPU and an HCA. A set of GPUs and a set of HCAs are
+matched one to one, or as evenly as their numbers allow, so that no pair crosses a socket which
+need not, then none a host bridge, and so on down to PIX. Of equally near HCAs the one on the
+GPU's own rail is taken, then the one with the fewest users.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import Any
+
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pci import PciAddress
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.selection import nearest_cards
+from nodetopo.topology.affinity import hca_closeness
+
+LEVELS = tuple(sorted(Closeness))
+"""From the same board to the other socket; an unknown distance counts as one further."""
+
+LEVEL_BITS = 6
+"""A pair weighs 64 pairs of the next nearer level: more than a node has."""
+
+FARTHEST = 63
+"""Rails apart, and users, beyond which there is no difference."""
+
+MOST_MATCHED = 64
+"""Devices on each side that are matched exactly; beyond, the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A GPU and the HCA that it was matched with, by their positions, and their distance."""
+
+    gpu: int
+    hca: int
+    closeness: Closeness | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """The distances of one snapshot; positions are those of its GPUs and of its HCAs."""
+
+    snapshot: Snapshot = field(repr=False)
+
+    @cached_property
+    def closeness(self) -> Mapping[tuple[int, int], Closeness]:
+        """The distance by (position of the GPU, position of the HCA), where it is known."""
+        by_index = hca_closeness(self.snapshot)
+        positions = {gpu.index: position for position, gpu in enumerate(self.snapshot.gpus)}
+        return {(positions[index], hca): level for (index, hca), level in by_index.items()}
+
+    def hcas_for(
+        self,
+        gpus: Sequence[int],
+        available: Sequence[int],
+        size: int,
+        users: Mapping[int, int] | None = None,
+    ) -> tuple[int, ...]:
+        """Return *size* of the *available* HCAs for *gpus*; fewer where there are fewer.
+
+        Args:
+            gpus: positions; none is as if every GPU were as near.
+            available: positions, each once.
+            size: with fewer HCAs than GPUs each serves several, with more each GPU gets several.
+            users: how many containers have each HCA already; equally near ones with fewer win.
+        """
+        users = users or {}
+        left = list(available)[:MOST_MATCHED]
+        size = min(size, len(left))
+        if not gpus:
+            return tuple(sorted(left, key=lambda hca: (users.get(hca, 0), left.index(hca)))[:size])
+        if 0 < size < len(gpus):
+            return self._cover(gpus, left, size, users)
+        return _dealt(gpus, left, size, lambda gpu, hca: self._cost(gpu, hca, users.get(hca, 0)))
+
+    def matched(self, gpus: Sequence[int], hcas: Sequence[int]) -> tuple[Pair, ...]:
+        """Return an HCA for each of *gpus*, one to one as far as there are enough; none of none.
+
+        With fewer HCAs than GPUs each serves as many as the others, or one more.
+        """
+        if not gpus or not hcas:
+            return ()
+        shares = -(-len(gpus) // len(hcas))
+        columns = [hca for hca in hcas for _ in range(shares)]
+        costs = [[self._cost(gpu, hca, 0) for hca in columns] for gpu in gpus]
+        pairs = zip(gpus, (columns[column] for column in assign(costs)), strict=True)
+        return tuple(
+            Pair(gpu=gpu, hca=hca, closeness=self.closeness.get((gpu, hca))) for gpu, hca in pairs
+        )
+
+    def distance(self, gpus: Sequence[int], hcas: Sequence[int]) -> int:
+        """Return a number that is lower the nearer each of *gpus* is to its own of *hcas*."""
+        return sum(self._nearness(pair.gpu, pair.hca) for pair in self.matched(gpus, hcas))
+
+    def gpus_for(self, hcas: Sequence[int], available: Sequence[int], size: int) -> tuple[int, ...]:
+        """Return the *size* GPUs of *available* that are nearest to *hcas*, one HCA each.
+
+        With more HCAs than GPUs some HCAs have no GPU of their own, and the best are used.
+        """
+        left = list(available)[:MOST_MATCHED]
+        size = min(size, len(left))
+        if not hcas or size == 0:
+            return tuple(left[:size])
+        if size >= len(hcas):
+            return _dealt(hcas, left, size, lambda hca, gpu: self._cost(gpu, hca, 0))
+        spare = len(hcas) - size  # HCAs without a GPU of their own
+        costs = [[self._cost(gpu, hca, 0) for gpu in left] + [0] * spare for hca in hcas]
+        return tuple(left[column] for column in assign(costs) if column < len(left))
+
+    def within(self, gpus: Sequence[int], hcas: Sequence[int], chosen: Sequence[int]) -> list[int]:
+        """Return those of *gpus* that have one of *hcas* no farther than *chosen* GPUs have."""
+        if not hcas or not chosen:
+            return list(gpus)
+        nearest = {gpu: min(self._level(gpu, hca) for hca in hcas) for gpu in (*gpus, *chosen)}
+        farthest = max(nearest[gpu] for gpu in chosen)
+        return [gpu for gpu in gpus if nearest[gpu] <= farthest]
+
+    def _cover(
+        self, gpus: Sequence[int], hcas: Sequence[int], size: int, users: Mapping[int, int]
+    ) -> tuple[int, ...]:
+        """Return *size* HCAs, one after the other the one that is best for GPUs without.
+
+        Distances on PCIe are those of a tree, where this choice is the best.
+        """
+        shares = -(-len(gpus) // size)
+        open_gpus, chosen = list(gpus), list[int]()
+        while len(chosen) < size:
+            served: dict[int, list[int]] = {}
+            ranks: dict[int, tuple[float, ...]] = {}
+            for hca in hcas:
+                if hca in chosen:
+                    continue
+                near = sorted(open_gpus, key=lambda gpu, hca=hca: self._cost(gpu, hca, 0))  # type: ignore[misc]
+                served[hca] = near[:shares]
+                total = sum(self._cost(gpu, hca, users.get(hca, 0)) for gpu in served[hca])
+                ranks[hca] = (total, users.get(hca, 0), hcas.index(hca))
+            best = min(ranks, key=lambda hca: ranks[hca])
+            chosen.append(best)
+            open_gpus = [gpu for gpu in open_gpus if gpu not in served[best]]
+        return tuple(chosen)
+
+    def _level(self, gpu: int, hca: int) -> int:
+        level = self.closeness.get((gpu, hca))
+        return len(LEVELS) if level is None else LEVELS.index(level)
+
+    def _nearness(self, gpu: int, hca: int) -> int:
+        return 1 << LEVEL_BITS * self._level(gpu, hca)
+
+    def _cost(self, gpu: int, hca: int, users: int) -> int:
+        """Return what a pair costs: its distance, then how far apart the rails, then the users."""
+        of_gpu, of_hca = self._rails[0].get(gpu), self._rails[1].get(hca)
+        apart = FARTHEST if of_gpu is None or of_hca is None else abs(of_gpu - of_hca)
+        scale = FARTHEST + 1
+        return (self._nearness(gpu, hca) * scale + min(apart, FARTHEST)) * scale + min(
+            users, FARTHEST
+        )
+
+    @cached_property
+    def _rails(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """The rail of each GPU and of each HCA.
+
+        The i-th HCA of every node is on the i-th switch of the fabric, and the GPUs share the
+        rails in their order (NVIDIA DGX SuperPOD reference architecture, "rail-optimized").
+        Cards that no GPU has nearest are not counted.
+        """
+        gpus, hcas = self.snapshot.gpus, self.snapshot.hcas or ()
+        first = PciAddress(0, 0, 0, 0)
+        of_gpus = sorted(
+            range(len(gpus)), key=lambda at: (gpus[at].pci is None, gpus[at].pci or first, at)
+        )
+        cards = frozenset[int]().union(*(nearest_cards(self.snapshot) or ()))
+        of_hcas = sorted(cards or range(len(hcas)), key=lambda at: hcas[at].pci_order)
+        return (
+            {at: rank * len(of_hcas) // len(gpus) for rank, at in enumerate(of_gpus)},
+            {at: rank for rank, at in enumerate(of_hcas)},
+        )
+
+
+def _dealt(
+    takers: Sequence[int], offered: Sequence[int], size: int, cost: Callable[[int, int], int]
+) -> tuple[int, ...]:
+    """Return *size* of *offered*, as many for each of *takers*, at the least cost.
+
+    What is left over when they are dealt out goes to any takers, one more each.
+    """
+    rounds, more = divmod(size, len(takers))
+    rows = [taker for taker in takers for _ in range(rounds)] + list(takers if more else ())
+    spare = len(rows) - size  # takers that get no more
+    never = 1 << LEVEL_BITS * (len(LEVELS) + 5)
+    costs = [
+        [cost(taker, one) for one in offered] + [never if row < rounds * len(takers) else 0] * spare
+        for row, taker in enumerate(rows)
+    ]
+    return tuple(offered[column] for column in assign(costs) if column < len(offered))
+
+
+def assign(costs: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return for each row a column of its own, so that the sum of the costs is the least.
+
+    The Hungarian method with potentials (Kuhn 1955, Munkres 1957; in this form Jonker and
+    Volgenant 1987), O(rows² × columns). There must be as many columns as rows, or more.
+    """
+    columns = len(costs[0]) if costs else 0
+    if len(costs) > columns:
+        raise ValueError(f"{len(costs)} rows do not fit into {columns} columns")
+    potential_of_row = [0] * (len(costs) + 1)
+    potential = [0] * (columns + 1)
+    owner = [0] * (columns + 1)  # row of each column, from 1; column 0 stands for the new row
+    for row in range(1, len(costs) + 1):
+        owner[0] = row
+        column = 0
+        least: list[float] = [inf] * (columns + 1)
+        came_from, is_used = [0] * (columns + 1), [False] * (columns + 1)
+        while owner[column]:
+            is_used[column] = True
+            at, following = owner[column], 0
+            delta: Any = inf  # of the costs' own type once a candidate is seen: exact integers
+            for candidate in range(1, columns + 1):
+                if is_used[candidate]:
+                    continue
+                reduced = costs[at - 1][candidate - 1] - potential_of_row[at] - potential[candidate]
+                if reduced < least[candidate]:
+                    least[candidate], came_from[candidate] = reduced, column
+                if least[candidate] < delta:
+                    delta, following = least[candidate], candidate
+            for candidate in range(columns + 1):
+                if is_used[candidate]:
+                    potential_of_row[owner[candidate]] += delta
+                    potential[candidate] -= delta
+                else:
+                    least[candidate] -= delta
+            column = following
+        while column:
+            owner[column] = owner[came_from[column]]
+            column = came_from[column]
+    place = {row: column for column, row in enumerate(owner) if column and row}
+    return tuple(place[row] - 1 for row in range(1, len(costs) + 1))

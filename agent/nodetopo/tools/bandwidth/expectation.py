@@ -1,0 +1,134 @@
+"""An expectation: a figure or a range, in GB/s of 10^9 bytes one way, and where it is from."""
+
+from dataclasses import dataclass, replace
+
+from nodetopo.model.nvlink import Closeness
+from nodetopo.tools.bandwidth import published
+from nodetopo.tools.bandwidth.published import Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """An expectation; without *low* there is none, and *reason* says why.
+
+    Attributes:
+        low, high: the range; equal for a figure.
+        default: the value that counts where a single one is needed; ``None`` for the middle.
+        gate: a measurement below it means a fault.
+        over: what carries the data, e.g. ``18 NVLinks``.
+        assumes: which share of the payload was taken, and on which condition.
+        source: where share and gate are from.
+        is_wide: the range is so wide that a value below *default* deserves a warning.
+        reason: why nothing is expected.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    default: float | None = None
+    gate: float | None = None
+    over: str | None = None
+    assumes: str | None = None
+    source: str | None = None
+    is_wide: bool = False
+    reason: str | None = None
+
+    def is_like(self, other: "Expected") -> bool:
+        """Return whether *other* has the same figures, by whatever way."""
+        return (self.low, self.high, self.gate) == (other.low, other.high, other.gate)
+
+
+def unknown(reason: str) -> Expected:
+    """Return the expectation that nothing is expected."""
+    return Expected(reason=reason)
+
+
+def of_figure(
+    figure: float, *, gate: float, over: str, assumes: str, source: str | None
+) -> Expected:
+    """Return the expectation of one figure."""
+    return Expected(
+        low=figure,
+        high=figure,
+        default=figure,
+        gate=gate,
+        over=over,
+        assumes=assumes,
+        source=source,
+    )
+
+
+def to_plain(expected: Expected) -> dict[str, object]:
+    """Return *expected* in JSON's own types."""
+
+    def figure(value: float | None) -> float | None:
+        return None if value is None else round(value, 1)
+
+    is_known = expected.low is not None
+    return {
+        "gb_per_s": {"low": figure(expected.low), "high": figure(expected.high)}
+        if is_known
+        else None,
+        "default_gb_per_s": figure(expected.default),
+        "gate_gb_per_s": figure(expected.gate),
+        "over": expected.over,
+        "assumes": expected.assumes,
+        "source": expected.source,
+        "reason": expected.reason,
+    }
+
+
+def text(expected: Expected) -> str:
+    """Return e.g. ``382 to 414 GB/s``, or that it is not known and why."""
+    if expected.low is None or expected.high is None:
+        return f"not known: {expected.reason}"
+    low, high = _figure(expected.low), _figure(expected.high)
+    span = f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
+    return (
+        f"{span}, {_figure(expected.default)} by default"
+        if expected.is_wide and expected.default
+        else span
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def of_payload(share: Range, payload: float, *, over: str, source: str) -> Expected:
+    """Return the range that is *share* of *payload*."""
+    return Expected(
+        low=share.low * payload,
+        high=share.high * payload,
+        gate=share.low * payload * published.GATE_SHARE,
+        over=over,
+        assumes=f"{share.low:g} to {share.high:g} of {payload:g} GB/s payload",
+        source=source,
+    )
+
+
+def of_links(
+    share: Range, base: float, *, over: str, assumes: str | None, source: str | None
+) -> Expected:
+    """Return the range that is *share* of *base*, whose low end is the gate."""
+    return Expected(
+        low=share.low * base,
+        high=share.high * base,
+        default=base * share.high,
+        gate=share.low * base,
+        over=over,
+        assumes=f"{share.low:g} to {share.high:g} of {base:.1f} GB/s ({assumes})",
+        source=source,
+    )
+
+
+def beyond_switch(
+    distance: Closeness, base: float, over: str, assumes: str, source: str
+) -> Expected:
+    """Return what is left of *base* on a way through one or two CPUs."""
+    if distance < Closeness.SYS:
+        sources = f"{source}; {published.NCCL_1264}"
+        share = published.THROUGH_CPU
+        return of_links(share, base, over=over, assumes=assumes, source=sources)
+    sources = f"{source}; {published.DRANET}; perftest issue 241; ucx issue 11121"
+    wide = of_links(published.ACROSS_SOCKETS, base, over=over, assumes=assumes, source=sources)
+    return replace(wide, default=base * published.ACROSS_SOCKETS_DEFAULT, is_wide=True)

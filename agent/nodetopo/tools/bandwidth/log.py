@@ -1,0 +1,196 @@
+"""The records of a bandwidth test's log, and the parts that its readers share."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodetopo.model.digits import is_digits
+
+MOST_GPUS = 4096
+"""Ranks or devices accepted in one log; the largest published runs of nccl-tests have as many."""
+
+MOST_FIGURES = 100_000
+"""Figures accepted in one log: ten tests of every pair of 100 GPUs."""
+
+MOST_PROBLEMS = 50
+"""Problems kept of one log; a job that goes wrong repeats one for every rank."""
+
+LONGEST_LINE = 4096
+"""Characters of a line that are looked at; no line of these tools is longer than 2048."""
+
+HIGHEST_GB_S = 1_000_000.0
+"""A larger figure is no bandwidth of a node."""
+
+
+class Kind(StrEnum):
+    """The devices that a figure was measured on."""
+
+    PAIR = "pair"
+    SET = "set"
+    GPU_HCA = "gpu-hca"
+    HCA = "hca"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedGpu:
+    """A GPU as a log names it.
+
+    Attributes:
+        place: its rank, or its number in the log; numbers are CUDA's, not NVML's.
+        host: ``None`` where the log names none.
+        domain, bus, device: of its PCI address; ``None`` for what the log leaves out.
+    """
+
+    place: int
+    host: str | None = None
+    domain: int | None = None
+    bus: int | None = None
+    device: int | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return f"GPU number {self.place}" if self.host is None else f"rank {self.place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured figure.
+
+    Attributes:
+        test: the tool's name of the test.
+        gpus: of a pair the source first; for host memory and an HCA one; empty for an HCA that was
+            tested with host memory.
+        hca: as the log calls it.
+        gb_per_s: GB/s of 10^9 bytes, one direction; of a set the bus bandwidth.
+        size: bytes of the message; ``None`` where the log does not say.
+        line: from 1; of JSON the line where the document begins.
+        hosts: machines that took part, by the names in the log.
+        is_wrong: the data that arrived was wrong.
+    """
+
+    test: str
+    kind: Kind
+    gpus: tuple[LoggedGpu, ...]
+    gb_per_s: float
+    line: int
+    hca: str | None = None
+    size: int | None = None
+    hosts: tuple[str, ...] = ()
+    is_wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A line of a log that says that something went wrong, or that cannot be read.
+
+    Attributes:
+        is_error: the test failed or moved wrong data; else it is a warning.
+    """
+
+    line: int
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A log as read.
+
+    Attributes:
+        tool: its name, e.g. ``nccl-tests``.
+        figures: in the order of the log.
+        problems: in the order of the log, :data:`MOST_PROBLEMS` at most.
+        others: tests whose results no model predicts, such as latencies.
+    """
+
+    tool: str
+    figures: tuple[Figure, ...]
+    problems: tuple[Problem, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+_TAG = re.compile(r"\[[0-9]{1,6}(?:,[0-9]{1,6})?\](?:<std(?:out|err)>:? ?)?|[0-9]{1,6}: ")
+"""Prefix of each line with ``mpirun --tag-output`` and ``srun --label``."""
+
+
+def lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line of *text* with its number, without what a launcher puts before it."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        cut = line[:LONGEST_LINE]
+        tag = _TAG.match(cut)
+        yield number, cut[tag.end() :] if tag and tag.end() < len(cut) else cut
+
+
+_TROUBLE = re.compile(
+    r"(?P<error>Test (?:NCCL|CUDA) failure|: Test failure |Test timeout|CUDA_ERROR_[A-Z_]+|"
+    r"NVML_ERROR_[A-Z_]+|Invalid value when checking the pattern|Couldn't |Failed to |"
+    r"Unable to |Completion with error|error=[0-9]|Invalid number of GPUs|^ERROR: |"
+    r"ASSERT in expression)|"
+    r"(?P<warning>NCCL WARN |WARNING: |Warning: )"
+)
+"""Messages of the tools and NCCL about failures: nccl-tests src/common.h and util.cu,
+nvbandwidth error_handling.h, perftest src/perftest_resources.c and cuda_memory.c."""
+
+
+def trouble(number: int, line: str) -> Problem | None:
+    """Return the problem that *line* reports, if it does."""
+    if "NCCL INFO" in line:  # it tries many libraries, and says so of those that it does not find
+        return None
+    message = _TROUBLE.search(line)
+    if message is None:
+        return None
+    return Problem(line=number, text=shortened(line), is_error=message["error"] is not None)
+
+
+def shortened(line: str) -> str:
+    """Return *line* as a problem quotes it."""
+    text = " ".join(line.split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def number_in(word: str) -> float | None:
+    """Return the figure that *word* is, as these tools print it; ``None`` for anything else."""
+    if not re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]{1,12})?(?:e[+-][0-9]{1,2})?", word):
+        return None
+    value = float(word)
+    return value if value <= HIGHEST_GB_S else None
+
+
+def whole_in(word: str) -> int | None:
+    """Return the whole number that *word* is; ``None`` for anything else."""
+    return int(word) if is_digits(word) and len(word) <= 18 else None
+
+
+def unreadable(number: int, line: str) -> Problem:
+    """Return the warning about a row that has the wrong shape."""
+    return Problem(line=number, text=f"cannot be read: {shortened(line)}", is_error=False)
+
+
+def failure(number: int, text: str) -> Problem:
+    """Return the error *text*."""
+    return Problem(line=number, text=text, is_error=True)
+
+
+def log_of(
+    tool: str, figures: Iterable[Figure], problems: Iterable[Problem], others: Iterable[str] = ()
+) -> Log:
+    """Return the log, with problems in its order and each of *others* once."""
+    ordered = sorted(problems, key=lambda problem: problem.line)
+    return Log(
+        tool=tool,
+        figures=tuple(figures),
+        problems=tuple(ordered[:MOST_PROBLEMS]),
+        others=tuple(dict.fromkeys(others)),
+    )
+
+
+def gpu_at(place: int, address: Mapping[str, str | None], host: str | None = None) -> LoggedGpu:
+    """Return the GPU at *place* with the hexadecimal parts of *address* that a log names."""
+    domain, bus, device = (
+        None if (digits := address.get(part)) is None else int(digits, 16)
+        for part in ("domain", "bus", "device")
+    )
+    return LoggedGpu(place=place, host=host, domain=domain, bus=bus, device=device)

@@ -1,0 +1,160 @@
+"""Measured figures as the node's bandwidth table, merged with the one that is there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nodetopo.allocation.measured import (
+    HIGHEST_GB_S,
+    KIND,
+    LOWEST_GB_S,
+    UNIT,
+    VERSION,
+    BandwidthTable,
+    Entry,
+)
+from nodetopo.checks.rule import Verdict
+from nodetopo.model.gpu import Gpu
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.bandwidth.compare import Compared
+from nodetopo.tools.bandwidth.log import Kind
+
+LONGEST_MACHINE = 200
+"""Characters of the text that says what was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """An entry that the merge replaced: GPU names, then GB/s before and after."""
+
+    gpus: tuple[str, ...]
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """A table to write, and what became of the one before.
+
+    Attributes:
+        document: the table, of JSON's own types.
+        added: entries for GPUs that had none.
+        replaced: entries with another figure than before.
+        kept: entries that the log says nothing about, or the same.
+        left_out: figures that no table holds, with the reason, each reason once.
+        suspect: figures among those written that are below their gate.
+    """
+
+    document: Mapping[str, object]
+    added: int
+    replaced: tuple[Change, ...]
+    kept: int
+    left_out: tuple[str, ...]
+    suspect: int
+
+
+def merge(
+    compared: Sequence[Compared], snapshot: Snapshot, tool: str, before: BandwidthTable | None
+) -> Merged:
+    """Return *before* with the figures of *compared* in it.
+
+    A pair is two GPUs that sent to each other, a set the bus bandwidth of a collective among GPUs
+    of this node. Of several figures for the same GPUs the highest counts: tests differ in how
+    well they use a link. What is below its expectation is kept, as placement is to follow what
+    the node can do now.
+
+    Raises:
+        DecodeError: *before* is a table of another machine.
+    """
+    pairs: dict[frozenset[int], float] = {}
+    sets: dict[frozenset[int], float] = {}
+    reasons: dict[str, None] = {}
+    suspect = 0
+    for one in compared:
+        reason = _unfit(one)
+        if reason is not None:
+            reasons[reason] = None
+            continue
+        target = pairs if one.figure.kind is Kind.PAIR else sets
+        gpus = frozenset(gpu.index for gpu in one.gpus)
+        target[gpus] = max(one.figure.gb_per_s, target.get(gpus, 0.0))
+        suspect += one.verdict is Verdict.FAIL
+    known = None if before is None else before.on(snapshot)
+    old_pairs, old_sets = (known.pairs, known.sets) if known is not None else ({}, {})
+    listed_pairs = _entries(before.pairs if before else (), old_pairs, pairs, snapshot)
+    listed_sets = _entries(before.sets if before else (), old_sets, sets, snapshot)
+    replaced = (*_changes(old_pairs, pairs), *_changes(old_sets, sets))
+    added = sum(1 for gpus in pairs if gpus not in old_pairs)
+    added += sum(1 for gpus in sets if gpus not in old_sets)
+    document: dict[str, object] = {"kind": KIND, "version": VERSION}
+    tests = ", ".join(dict.fromkeys(one.figure.test for one in compared))
+    machine = (before and before.machine) or f"{tool}: {tests}"[:LONGEST_MACHINE]
+    document |= {"machine": machine, "unit": UNIT}
+    if listed_pairs:
+        document["pairs"] = listed_pairs
+    if listed_sets:
+        document["sets"] = listed_sets
+    return Merged(
+        document=document,
+        added=added,
+        replaced=replaced,
+        kept=len(old_pairs) + len(old_sets) - len(replaced),
+        left_out=tuple(reasons),
+        suspect=suspect,
+    )
+
+
+def _unfit(result: Compared) -> str | None:
+    """Return why a table cannot hold the figure of *result*."""
+    figure = result.figure
+    if figure.is_wrong:
+        return f"{figure.test}: wrong data arrived"
+    if figure.kind not in (Kind.PAIR, Kind.SET):
+        return f"{figure.test}: a table holds GPUs among each other, not HCAs and hosts"
+    if len(figure.hosts) > 1:
+        return f"{figure.test}: measured over several hosts"
+    if not result.gpus:
+        return f"{figure.test}: {result.reason}"
+    if len(result.gpus) < 2:
+        return f"{figure.test}: one GPU alone has no bandwidth"
+    if not LOWEST_GB_S <= figure.gb_per_s <= HIGHEST_GB_S:
+        return f"{figure.test}: {figure.gb_per_s:g} GB/s is no bandwidth that a table holds"
+    if result.verdict is Verdict.UNKNOWN and result.expected.low is not None:
+        return f"{figure.test}: {result.reason}"  # too small a message
+    return None
+
+
+def _entries(
+    before: Sequence[Entry],
+    old: Mapping[frozenset[int], int],
+    new: Mapping[frozenset[int], float],
+    snapshot: Snapshot,
+) -> list[dict[str, object]]:
+    """Return the entries of the table: earlier entries first, in their order and by their names."""
+    listed = []
+    for entry, gpus in zip(before, old, strict=True):
+        width = round(new[gpus], 1) if gpus in new else entry.tenths_gb_s / 10
+        listed.append({"gpus": list(entry.gpus), "bandwidth": width})
+    by_index = {gpu.index: gpu for gpu in snapshot.gpus}
+    for gpus in sorted(new.keys() - old.keys(), key=lambda one: (len(one), sorted(one))):
+        names = [_name(by_index[index]) for index in sorted(gpus)]
+        listed.append({"gpus": names, "bandwidth": round(new[gpus], 1)})
+    return listed
+
+
+def _name(gpu: Gpu) -> str | int:
+    """Return the PCI address of *gpu*, which stays when another GPU is lost; else its index."""
+    return gpu.index if gpu.pci is None else str(gpu.pci)
+
+
+def _changes(
+    old: Mapping[frozenset[int], int], new: Mapping[frozenset[int], float]
+) -> tuple[Change, ...]:
+    return tuple(
+        Change(
+            gpus=tuple(f"GPU{index}" for index in sorted(gpus)),
+            before=width / 10,
+            after=round(new[gpus], 1),
+        )
+        for gpus, width in old.items()
+        if gpus in new and round(10 * new[gpus]) != width
+    )

@@ -1,0 +1,125 @@
+"""Substitutes for identifiers, one for each original and of its form.
+
+They come from a counter, not from the original: no original can be found by trying
+candidates.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from nodetopo.model.digits import is_digits
+from nodetopo.model.snapshot import Snapshot
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_MAC = re.compile(r"(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5}(?![0-9a-f:])", re.IGNORECASE)
+_IPV4_GID = re.compile(r"((?:0000:){5}ffff:)[0-9a-f]{4}:[0-9a-f]{4}", re.IGNORECASE)
+_NAMED_BY_ADDRESS = re.compile(r"(?:enx|wlx|ibx|rocex|iwx|rdmax)([0-9a-f]{12,16})")
+"""How udev and rdma-core name a device after its MAC address or GUID."""
+_DIGITS, _HEX = "0123456789", "0123456789abcdef"
+
+LEAST = 4
+"""Shorter texts are no identifiers, and would be found inside others."""
+
+
+@dataclass(slots=True)
+class Substitutes:
+    """The substitute of each original, by kind."""
+
+    kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    _table: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _pattern: re.Pattern[str] = field(default=re.compile(""), init=False, repr=False)
+
+    def of(self, kind: str, original: str) -> str:
+        """Return the substitute of *original*, a new one at first sight."""
+        known = self.kinds.setdefault(kind, {})
+        if original not in known:
+            known[original] = _invented(kind, len(known), original)
+        return known[original]
+
+    def learn(self, snapshot: Snapshot) -> None:
+        """Add substitutes for what identifies the devices of *snapshot*."""
+        for kind, original in _originals(snapshot):
+            if len(original) >= LEAST and original.strip("0:-") != "":
+                self.of(kind, original)
+
+    def learn_text(self, text: str) -> None:
+        """Add substitutes for all UUIDs and MAC addresses in *text*."""
+        for match in _UUID.finditer(text):
+            if match[0].strip("0-"):
+                self.of("UUID", match[0])
+        for match in _MAC.finditer(text):
+            if match[0].strip("0f:"):
+                self.of("MAC address", match[0])
+
+    def counted(self, kind: str, original: str) -> str:
+        """Return a name of *kind* and a number; :meth:`apply` does not replace *original*.
+
+        For words such as `default` and `gpu`, which occur in other places too.
+        """
+        known = self.kinds.setdefault(f"{kind} name", {})
+        # No text contains this prefix.
+        return known.setdefault(f"\0{original}", f"{kind}-{len(known)}")
+
+    def apply(self, text: str) -> str:
+        """Return *text* with every known original replaced where it is no part of a word."""
+        table = self._table
+        if len(table) != sum(map(len, self.kinds.values())):
+            pairs = (pair for known in self.kinds.values() for pair in known.items())
+            table = self._table = dict(pairs)
+            alternatives = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
+            self._pattern = re.compile(f"(?<![0-9A-Za-z])(?:{alternatives})(?![0-9A-Za-z])")
+        if not table:
+            return text
+        return self._pattern.sub(lambda match: table[match[0]], text)
+
+    def summary(self) -> Iterator[str]:
+        """Yield how many of each kind were replaced."""
+        for kind, known in self.kinds.items():
+            yield f"{len(known)} {kind}{'' if len(known) == 1 else 's'} replaced"
+
+
+def _originals(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for gpu in snapshot.gpus:
+        yield "serial number", gpu.serial or ""
+        yield "GPU UUID", gpu.uuid or ""
+        for instance in gpu.mig.instances if gpu.mig else ():
+            yield "MIG UUID", instance.uuid
+        yield "UUID", (gpu.fabric and gpu.fabric.cluster_uuid) or ""
+    for hca in (*(snapshot.hcas or ()), *(snapshot.management_hcas or ())):
+        yield "GUID", hca.node_guid or ""
+        yield "GUID", hca.sys_image_guid or ""
+        for name in (hca.name, *(netdev.name for netdev in hca.netdevs)):
+            if _NAMED_BY_ADDRESS.fullmatch(name):
+                yield "device name", name
+        for port in hca.ports:
+            yield from (("GID", gid.gid) for gid in port.gids)
+
+
+def _invented(kind: str, number: int, original: str) -> str:
+    seed = f"nodetopo {kind} {number}"
+    if kind == "GID":
+        # A GID's form stays: an IPv4 address, a link-local one, the zeros between.
+        if _IPV4_GID.fullmatch(original):
+            return f"{original[:30]}0a{_shaped(seed, '00:0000', _HEX)}"
+        return ":".join(
+            group if group in ("fe80", "0000") else _shaped(f"{seed} {at}", group, _HEX)
+            for at, group in enumerate(original.split(":"))
+        )
+    kept = ""
+    if named := _NAMED_BY_ADDRESS.fullmatch(original):
+        kept = original[: named.start(1)]
+    elif "UUID" in kind and (prefix := re.match(r"(?:MIG-)?(?:GPU-)?", original)):
+        kept = prefix[0]
+    alphabet = _DIGITS if is_digits(original) else _HEX
+    return kept + _shaped(seed, original[len(kept) :], alphabet)
+
+
+def _shaped(seed: str, original: str, alphabet: str) -> str:
+    """Return *original* with each letter and digit replaced, everything else kept."""
+    digest = hashlib.sha256(seed.encode()).digest() * (len(original) // 32 + 1)
+    pairs = zip(original, digest, strict=False)
+    return "".join(
+        (alphabet[byte % len(alphabet)] if sign.isalnum() else sign) for sign, byte in pairs
+    )

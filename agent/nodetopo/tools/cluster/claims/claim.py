@@ -1,0 +1,259 @@
+"""ResourceClaims as the API server has them, and what can be said of one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from nodetopo.allocation.score import Score
+from nodetopo.formats.fields import Object, dig, mappings, text, whole
+from nodetopo.model.dra import DeviceKey, PublishedDevice, PublishedPool
+from nodetopo.model.kubernetes import quantity
+from nodetopo.model.nvlink import Closeness
+
+EXPORT = "nodetopo export --for dra"
+"""Writes claims with alternatives: the cure of most claims that got less than they could."""
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    BEST = "best"
+    """No better set of GPUs was free."""
+    WORSE = "worse"
+    """A better one was."""
+    NO_CHOICE = "no-choice"
+    """It has no GPUs, or there was none but those it got."""
+    UNKNOWN = "unknown"
+    """The devices, or the GPUs behind them, are not known."""
+    WAITING = "waiting"
+    """Nothing is allocated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A device that a claim got.
+
+    Attributes:
+        request: the request that it is for, without the alternative.
+        gpus: the positions in the snapshot of the GPUs behind it.
+        hca: that of the HCA that it is.
+        published: ``None`` where no slice has the device any more.
+    """
+
+    request: str
+    key: DeviceKey
+    gpus: tuple[int, ...]
+    hca: int | None
+    published: PublishedDevice | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request of a claim.
+
+    Attributes:
+        device_classes: those of its alternatives, each once.
+        count: devices; of the alternative that matched, or of the first; ``None`` for all.
+        alternatives: names of its alternatives in their order; empty for a plain one.
+        matched: the one that the allocator took; ``None`` for a plain one, or while it waits.
+        has_selectors: whether CEL narrows what was taken, beside the class.
+        tolerates: whether it has tolerations, which are not compared with taints here.
+        is_admin: whether it asks for admin access: to devices whoever has them.
+        capacity: what it asks for of shared devices, in base units.
+    """
+
+    name: str
+    device_classes: tuple[str, ...]
+    count: int | None
+    alternatives: tuple[str, ...]
+    matched: str | None
+    has_selectors: bool
+    tolerates: bool
+    is_admin: bool = False
+    capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What is known of pools beside their devices.
+
+    Attributes:
+        known: pools of the cluster; nothing is allocated of those that are not complete.
+        unplaced: those of them of which it is not known which nodes reach them.
+    """
+
+    known: tuple[PublishedPool, ...] = ()
+    unplaced: tuple[PublishedPool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Set:
+    """A set of GPUs, and what it is worth."""
+
+    gpus: tuple[int, ...]
+    score: Score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """Why a request cannot be met on one node.
+
+    Attributes:
+        wanted: devices that the request asks for; ``None`` for all of a node.
+        free, in_use, tainted: devices of its driver on the node, each counted once.
+        largest: the most free devices with an equal value of an attribute that the claim matches,
+            by attribute.
+        holders: who has those in use: namespace and name of claims, sorted.
+    """
+
+    node: str
+    request: str
+    wanted: int | None
+    free: int
+    in_use: int
+    tainted: int
+    largest: Mapping[str, int]
+    holders: tuple[str, ...]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the counts alone would do: what is in the way is another condition."""
+        wanted = self.wanted or 1
+        return self.free >= wanted and all(most >= wanted for most in self.largest.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What can be said of a claim.
+
+    Attributes:
+        claim: ``namespace/name``.
+        node: that of its devices; ``None`` while it waits, or where they are of no single node.
+        given: its devices in the order of the status; *gpus* and *hcas* are those behind them.
+        free: GPUs that were free for it, its own included, by position; empty without GPUs.
+        was: what it got; ``None`` where it got no GPU, or the machine does not know them.
+        best: the best set that was free; ``None`` as above.
+        nearest: the nearest GPU of the claim to each of its HCAs: position and distance; ``None``
+            where it is unknown.
+        why: sentences, the most telling first.
+        cures: what to change, the best first.
+        lacks: for a claim that waits, by node and request.
+        unknown: what could not be learnt.
+    """
+
+    claim: str
+    verdict: Verdict
+    node: str | None
+    requests: tuple[Request, ...]
+    given: tuple[Given, ...] = ()
+    free: tuple[int, ...] = ()
+    was: Set | None = None
+    best: Set | None = None
+    nearest: tuple[tuple[int, int | None, Closeness | None], ...] = ()
+    why: tuple[str, ...] = ()
+    cures: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The positions of its GPUs, ascending."""
+        return tuple(sorted({gpu for each in self.given for gpu in each.gpus}))
+
+
+def node_of(claim: Object, published: Mapping[str, Sequence[PublishedDevice]]) -> str | None:
+    """Return the node that *claim* is allocated on; ``None`` if on none, or on no single one.
+
+    A claim for devices of a node has a node selector that names it (``metadata.name``); otherwise
+    it is the node that publishes its devices.
+    """
+    for term in mappings(claim, "status", "allocation", "nodeSelector", "nodeSelectorTerms"):
+        for wanted in mappings(term, "matchFields"):
+            values = dig(wanted, "values")
+            if wanted.get("key") == "metadata.name" and isinstance(values, list) and values:
+                return str(values[0])
+    keys = {key_of(result) for result in results_of(claim)}
+    return next((node for node, own in published.items() if keys & {it.key for it in own}), None)
+
+
+def requests_of(claim: Object) -> Iterator[Request]:
+    """Yield the requests of *claim* in their order, with the alternatives that were taken."""
+    results = [text(it, "request") or "" for it in results_of(claim)]
+    for request in mappings(claim, "spec", "devices", "requests"):
+        name = text(request, "name") or ""
+        alternatives = mappings(request, "firstAvailable")
+        exactly = dig(request, "exactly")
+        each = alternatives or ((exactly,) if isinstance(exactly, Mapping) else (request,))
+        wanted = (it.partition("/")[2] for it in results if it.partition("/")[0] == name)
+        known = {text(it, "name") for it in alternatives}
+        matched = next((it for it in wanted if it in known), None)
+        taken = next((it for it in alternatives if text(it, "name") == matched), each[0])
+        is_all = text(taken, "allocationMode") == "All"
+        yield Request(
+            name=name,
+            device_classes=tuple(
+                dict.fromkeys(it for it in (text(one, "deviceClassName") for one in each) if it)
+            ),
+            count=None if is_all else whole(taken, "count") or 1,
+            alternatives=tuple(text(it, "name") or "" for it in alternatives),
+            matched=matched,
+            has_selectors=bool(mappings(taken, "selectors")),
+            tolerates=bool(mappings(taken, "tolerations")),
+            is_admin=dig(taken, "adminAccess") is True,
+            capacity=_amounts(taken, "capacity", "requests"),
+        )
+
+
+def results_of(claim: Object) -> tuple[Object, ...]:
+    """Return what was allocated to *claim*, as its status has it; empty while it waits."""
+    return mappings(claim, "status", "allocation", "devices", "results")
+
+
+def key_of(result: Object) -> DeviceKey:
+    """Return the key of the device that a *result* of an allocation names."""
+    driver, pool, device = (text(result, name) or "" for name in ("driver", "pool", "device"))
+    return driver, pool, device
+
+
+def held_by(claim: Object) -> Iterator[DeviceKey]:
+    """Yield the devices that *claim* keeps from others."""
+    for result in results_of(claim):
+        if result.get("adminAccess") is not True:
+            yield key_of(result)
+
+
+def consumed_of(claim: Object) -> Iterator[tuple[DeviceKey, Mapping[str, int]]]:
+    """Yield each device that *claim* has a share of, and what it consumes of its capacity."""
+    for result in results_of(claim):
+        consumed = _amounts(result, "consumedCapacity")
+        if consumed:
+            yield key_of(result), consumed
+
+
+def _amounts(value: Object, *path: str) -> Mapping[str, int]:
+    found = dig(value, *path)
+    amounts: dict[str, int] = {}
+    for name, text_ in found.items() if isinstance(found, Mapping) else ():
+        try:
+            amounts[str(name)] = quantity(str(text_))
+        except ValueError:
+            continue
+    return amounts
+
+
+def equal_in(claim: Object, request: str) -> tuple[str, ...]:
+    """Return the attributes in which the devices of *request* must be equal, and only they."""
+    base = request.partition("/")[0]
+    found = []
+    for constraint in mappings(claim, "spec", "devices", "constraints"):
+        over = dig(constraint, "requests") or [base]
+        attribute = text(constraint, "matchAttribute")
+        if attribute is not None and ({request, base} & {*map(str, over)}):
+            found.append(attribute)
+    return tuple(dict.fromkeys(found))
+
+
+def is_tainted(device: PublishedDevice) -> bool:
+    """Return whether a taint keeps *device* from claims that do not tolerate it."""
+    return any(not taint.endswith(":None") for taint in device.taints)

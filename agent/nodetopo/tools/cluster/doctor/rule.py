@@ -1,0 +1,54 @@
+"""The form of a rule about a whole cluster."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, Unpack
+
+from nodetopo.checks.rule import Claim, Finding, Missing, Severity, Texts
+from nodetopo.tools.cluster.cluster import Cluster
+
+PAGE = "docs/reference/doctor.md"
+"""Where every rule is described, under a heading that is its code."""
+
+ClusterJudgement: TypeAlias = Iterator[Finding | Missing]
+"""Findings, which the known part of the cluster proves, and the inputs that are missing."""
+
+
+class ClusterArea(StrEnum):
+    """The subject of a rule, the unit of ``--only``."""
+
+    LEVELS = "levels"
+    OWNERS = "owners"
+    NVLINK = "nvlink"
+    GANGS = "gangs"
+    DRA = "dra"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRule(Claim):
+    """A claim about a cluster.
+
+    Attributes:
+        judge: yields what breaks the claim and what is missing; labels are always there.
+    """
+
+    area: ClusterArea
+    judge: Callable[[Cluster], ClusterJudgement]
+
+    @property
+    def command(self) -> str:
+        """The command that runs it."""
+        return "doctor"
+
+    @property
+    def url(self) -> str:
+        """The rule's own section in the documentation."""
+        return f"{PAGE}#{self.code.lower()}"
+
+
+def cluster_rule(
+    code: str, area: ClusterArea, severity: Severity, **texts: Unpack[Texts]
+) -> Callable[[Callable[[Cluster], ClusterJudgement]], ClusterRule]:
+    """Return a decorator that makes a generator function the rule *code*."""
+    return lambda judge: ClusterRule(code=code, area=area, severity=severity, judge=judge, **texts)

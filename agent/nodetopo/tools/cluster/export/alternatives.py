@@ -1,0 +1,337 @@
+"""The alternatives of a claim: which groups of GPUs to try, in which order, so that it lands well.
+
+The allocator of Kubernetes takes the first alternative that the free devices of a node can satisfy,
+and of its devices the first that fit, in the order of the driver's slices
+(k8s.io/dynamic-resource-allocation v0.36.3 ``structured``). NVIDIA's driver publishes in random
+order, so nothing is assumed of it: any of the sets that an alternative admits may be taken.
+
+The list is built by insertion. For every set of GPUs that may be free it is known what placement
+would choose, and so what each alternative costs there. Starting from "any", the alternative and the
+place in the list are taken that lower the cost of all of them together the most, until eight stand
+there or none is worth its line.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, islice
+from math import comb
+
+from nodetopo.allocation.engines import engine_for
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.masks import bits, positions
+from nodetopo.allocation.terms import Terms
+from nodetopo.model.dra import NUMA_NODE, PCIE_ROOT
+from nodetopo.model.snapshot import Snapshot
+
+MOST = 8
+"""Alternatives of a request (k8s.io/api v0.36.3 resource/v1
+``FirstAvailableDeviceRequestMaxSize``)."""
+
+LARGEST_WHOLE = 10
+"""GPUs up to which every set that may be free is looked at; of more, :data:`SAMPLED` of them."""
+
+SAMPLED = 256
+"""Free sets of a larger node, drawn by a fixed rule."""
+
+MOST_OUTCOMES = 70
+"""Sets that an alternative may lead to which are looked at, evenly among all of them: all the sets
+of 4 of 8 GPUs."""
+
+MOST_WAYS = 20_000
+"""Sets up to which those are taken from among all: 8 of 16 GPUs are 12,870. Of more GPUs, which no
+known machine has, only neighbours are looked at."""
+
+MOST_SETS = 256
+"""Sets of the wanted size up to which each is a candidate of its own: 70 of 4 of 8 GPUs."""
+
+WORTH = 0.0005
+"""How much an alternative must lower the mean cost of the free sets to be worth its line, where a
+set that is worse than the best one costs 1."""
+
+LEFT = 1.0
+"""What it costs to leave nothing of the worth that the remaining GPUs could have for later jobs,
+where a worse set costs 1: the shape of what is left decides only between sets that are as good."""
+
+
+ROUNDS = 4
+"""Times that the list is gone through once more to exchange alternatives for better ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """*count* of the GPUs *among* (a mask of positions), equal in the attribute *match* if any."""
+
+    count: int
+    among: int
+    match: str | None = None
+
+
+class Layout:
+    """The GPUs of a node as a claim can select them, and what placement holds of each set of them.
+
+    Attributes:
+        everyone: the GPUs that can be claimed: those that are not lost nor divided into MIG
+            devices, and have a PCI address; a mask of positions in the snapshot.
+        places: the GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left
+            out where not all GPUs are known to have it.
+        shared: those of them that a claim can match: *matchable* attributes, which the driver
+            publishes.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, matchable: Container[str] = (NUMA_NODE, PCIE_ROOT)
+    ) -> None:
+        self._snapshot = snapshot
+        self._values: dict[int, int] = {}
+        self.everyone = sum(
+            1 << at
+            for at, gpu in enumerate(snapshot.gpus)
+            if gpu.pci is not None
+            and not gpu.is_lost
+            and not (gpu.mig is not None and gpu.mig.is_enabled)
+        )
+        self.places = {
+            name: masks
+            for name, of in (
+                (NUMA_NODE, [gpu.numa_node for gpu in snapshot.gpus]),
+                (PCIE_ROOT, [gpu.path and gpu.path.root for gpu in snapshot.gpus]),
+            )
+            if (masks := _equal(of, self.everyone))
+        }
+        self.shared = {name: it for name, it in self.places.items() if name in matchable}
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What placement compares."""
+        return Terms(facts(self._snapshot))
+
+    @cached_property
+    def _engine(self) -> "Callable[[int, int], int]":
+        engine = engine_for(self.terms)
+        return lambda free, size: engine.best(free=free, required=0, size=size)
+
+    def value_left(self, left: int) -> int:
+        """Return what the GPUs *left* are worth to later jobs."""
+        if left not in self._values:
+            self._values[left] = self.terms.value_left(left)
+        return self._values[left]
+
+    def best(self, free: int, size: int) -> int:
+        """Return the set of *size* GPUs that placement takes of *free*."""
+        return self._engine(free, size)
+
+
+def _equal(values: Sequence[object], everyone: int) -> tuple[int, ...]:
+    groups: dict[object, int] = {}
+    for at in positions(everyone):
+        groups[values[at]] = groups.get(values[at], 0) | 1 << at
+    return () if None in groups else tuple(groups.values())
+
+
+def _within(members: int, masks: Iterable[int]) -> bool:
+    return any(members & mask == members for mask in masks)
+
+
+def ranked(layout: Layout, size: int) -> tuple[Alternative, ...]:
+    """Return the alternatives for *size* GPUs, the first to try first; the last is any of them."""
+    anyone = Alternative(count=size, among=layout.everyone)
+    if size >= layout.everyone.bit_count():
+        return (anyone,)
+    return _List(layout, size).built(anyone)
+
+
+def plain(layout: Layout, size: int) -> Alternative:
+    """Return the one request that does best without alternatives.
+
+    It is the weakest of those that lead to a best set of a free node most often. Where it has an
+    attribute, the claim waits while no GPUs with an equal value of it suffice.
+    """
+    anyone = Alternative(count=size, among=layout.everyone)
+    if size >= layout.everyone.bit_count():
+        return anyone
+    built = _List(layout, size)
+    choices = [anyone]
+    choices += [Alternative(count=size, among=layout.everyone, match=it) for it in layout.shared]
+    return max(choices, key=built.luck)
+
+
+def _exactly(gain: tuple[float, int, Alternative]) -> float:
+    """Return how much an alternative gains, without the noise of adding up floats.
+
+    Of equal ones the first candidate is taken, so that jobs of all sizes begin at the same end.
+    """
+    return round(gain[0], 6)
+
+
+class _List:
+    """The list while it is built; a state is a set of free GPUs that suffices, by its number."""
+
+    def __init__(self, layout: Layout, size: int) -> None:
+        self._layout = layout
+        self._size = size
+        self._states = tuple(_states(layout.everyone, size))
+        self._best = tuple(layout.best(free, size) for free in self._states)
+        self._ranks: dict[int, tuple[int, ...]] = {}
+        self._whole = max(layout.value_left(layout.everyone), 1)
+        self._costs: dict[Alternative, dict[int, float]] = {}
+
+    def built(self, last: Alternative) -> tuple[Alternative, ...]:
+        chosen = [last]
+        candidates = [each for each in self._candidates() if each != last]
+        while len(chosen) < MOST:
+            gain, at, found = max((self._gain(chosen, each) for each in candidates), key=_exactly)
+            if gain < WORTH * len(self._states):
+                break
+            chosen.insert(at, found)
+        self._refine(chosen, candidates)
+        return tuple(chosen)
+
+    def luck(self, each: Alternative) -> float:
+        """Return the share of the sets that *each* may lead to on a free node that are best."""
+        everyone = self._layout.everyone
+        found = self._outcomes(each, everyone)
+        best = self._rank(self._layout.best(everyone, self._size))
+        return sum(self._rank(it) == best for it in found) / len(found) if found else -1.0
+
+    def _refine(self, chosen: list[Alternative], candidates: Sequence[Alternative]) -> None:
+        """Take alternatives out, one by one, as long as what fits best in their place is better."""
+        cost = self._total(chosen)
+        for _ in range(ROUNDS):
+            before = cost
+            for at in range(len(chosen) - 1):
+                rest = chosen[:at] + chosen[at + 1 :]
+                gain, place, found = max(
+                    (self._gain(rest, each) for each in candidates), key=_exactly
+                )
+                total = self._total(rest) - gain
+                if total < cost - 1e-9:
+                    rest.insert(place, found)
+                    chosen[:], cost = rest, total
+            if cost > before - WORTH * len(self._states):
+                break
+
+    def _total(self, chosen: Sequence[Alternative]) -> float:
+        """Return the cost of the list, of all states together."""
+        costs: dict[int, float] = {}
+        for each in reversed(chosen):
+            costs.update(self._cost(each))
+        return sum(costs.values())
+
+    def _gain(
+        self, chosen: Sequence[Alternative], new: Alternative
+    ) -> tuple[float, int, Alternative]:
+        """Return the most that *new* lowers the cost, and the place in the list where it does."""
+        gains = [0.0] * len(chosen)
+        for state, cost in self._cost(new).items():
+            for at, each in enumerate(chosen):
+                before = self._cost(each).get(state)
+                if before is not None:
+                    gains[at] += before - cost
+                    break
+        best, place, running = 0.0, len(chosen) - 1, 0.0
+        for at in reversed(range(len(chosen))):
+            running += gains[at]
+            if running > best:
+                best, place = running, at
+        return best, place, new
+
+    def _cost(self, each: Alternative) -> dict[int, float]:
+        """Return what *each* costs in the states that it can be satisfied in."""
+        known = self._costs.get(each)
+        if known is None:
+            known = {}
+            for state, free in enumerate(self._states):
+                outcomes = self._outcomes(each, free)
+                if outcomes:
+                    known[state] = sum(self._loss(state, it) for it in outcomes) / len(outcomes)
+            self._costs[each] = known
+        return known
+
+    def _outcomes(self, each: Alternative, free: int) -> list[int]:
+        groups = (each.among,) if each.match is None else self._layout.shared[each.match]
+        found: list[int] = []
+        for group in groups:
+            singles = bits(group & each.among & free)
+            ways = comb(len(singles), each.count)
+            if ways <= MOST_WAYS:
+                step = max(ways // MOST_OUTCOMES, 1)
+                found += map(sum, islice(combinations(singles, each.count), 0, None, step))
+            else:
+                twice = (*singles, *singles)
+                found += (sum(twice[at : at + each.count]) for at in range(len(singles)))
+        return found
+
+    def _loss(self, state: int, taken: int) -> float:
+        best, free = self._best[state], self._states[state]
+        if taken == best:
+            return 0.0
+        wanted, got = self._rank(best), self._rank(taken)
+        worse = 0.0
+        if got != wanted:
+            worse = 1.0 + next(
+                abs(have - want) / max(abs(want), abs(have))
+                for have, want in zip(got, wanted, strict=True)
+                if have != want
+            )
+        lost = self._layout.value_left(free & ~best) - self._layout.value_left(free & ~taken)
+        return worse + LEFT * max(lost, 0) / self._whole
+
+    def _rank(self, taken: int) -> tuple[int, ...]:
+        """Return what placement compares of a set before it asks what is left to others."""
+        known = self._ranks.get(taken)
+        if known is None:
+            names = self._layout.terms.order(self._size)
+            names = names[: names.index("remainder_value")]
+            known = tuple(self._layout.terms.figure(name)(taken, taken) for name in names)
+            self._ranks[taken] = known
+        return known
+
+    def _candidates(self) -> Iterator[Alternative]:
+        """Yield what may stand in the list; of those that do the same the plainest is first."""
+        layout, size = self._layout, self._size
+        natural = (*layout.places.values(), layout.terms.facts.partitions)
+        groups = dict.fromkeys((layout.everyone, *(mask for masks in natural for mask in masks)))
+        groups |= {a | b: None for masks in natural for a, b in combinations(masks, 2)}
+        singles = bits(layout.everyone)
+        if len(singles) <= LARGEST_WHOLE:
+            groups |= dict.fromkeys(self._alike(singles))
+        if comb(len(singles), size) <= MOST_SETS:
+            groups |= dict.fromkeys(map(sum, combinations(singles, size)))
+        for among in groups:
+            if among & ~layout.everyone or among.bit_count() < size:
+                continue
+            yield Alternative(count=size, among=among)
+            for name, masks in layout.shared.items():
+                suitable = [mask for mask in masks if (mask & among).bit_count() >= size]
+                if len(suitable) > 1:  # of one alone the alternative without the attribute is it
+                    yield Alternative(count=size, among=among, match=name)
+
+    def _alike(self, singles: Sequence[int]) -> Iterator[int]:
+        """Yield the largest groups all of whose sets are as good as each other."""
+        found: list[int] = []
+        for count in range(len(singles), self._size, -1):
+            for among in map(sum, combinations(singles, count)):
+                if _within(among, found):
+                    continue
+                sets = map(sum, combinations(bits(among), self._size))
+                if len({self._rank(each) for each in sets}) == 1:
+                    found.append(among)
+        yield from found
+
+
+def _states(everyone: int, size: int) -> Iterator[int]:
+    """Yield the sets of GPUs that may be free and suffice for *size*."""
+    singles = bits(everyone)
+    if len(singles) <= LARGEST_WHOLE:
+        for count in range(size, len(singles) + 1):
+            yield from map(sum, combinations(singles, count))
+        return
+    number = 1
+    for drawn in range(SAMPLED):
+        rest, free = list(singles), 0
+        for _ in range(size + drawn % (len(singles) - size + 1)):
+            # Knuth's MMIX generator; its upper bits are the good ones.
+            number = (number * 6364136223846793005 + 1442695040888963407) % 2**64
+            free |= rest.pop((number >> 32) % len(rest))
+        yield free

@@ -1,0 +1,467 @@
+"""The claims for one machine: requests for GPUs, and for NICs and CPUs near them.
+
+GPUs are selected by PCI address, which every release of the drivers writes alike. NUMA nodes may be
+numbers or lists (KEP-6072), and CEL that is right for both came with lists. What is near is said by
+``matchAttribute``, over attributes that all devices of the shape have by one name.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nodetopo.allocation.masks import positions
+from nodetopo.errors import InputError
+from nodetopo.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.cluster.export.alternatives import MOST, Alternative, Layout, plain, ranked
+from nodetopo.tools.cluster.export.claim_options import PLAIN, SETS, ClaimOptions
+from nodetopo.tools.cluster.export.offered import CPU_CAPACITY, NIC_NUMA_NODE, Offered
+
+MOST_RESULTS = 32
+"""Devices that one claim may get (resource/v1 ``AllocationResultsMaxSize``)."""
+
+REQUEST, NIC_REQUEST, CPU_REQUEST = "gpus", "nics", "cpus"
+"""The names of the requests in our claims."""
+
+MATCHES_LISTS = (1, 37)
+"""The first release whose scheduler matches attributes that are lists."""
+
+_CPU_IDS = (NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID")
+"""Attributes that differ between the CPU devices of a node, the one to prefer first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """One way to get the GPUs of a claim.
+
+    Attributes:
+        request: what it asks for, without a name.
+        count: its GPUs.
+        match: the attribute in which its GPUs are equal.
+        is_near: whether NICs and CPUs have to be near its GPUs.
+        among: the GPUs that it may get; ``None`` for sets of our own driver.
+    """
+
+    name: str
+    request: Mapping[str, Any]
+    count: int
+    match: str | None = None
+    is_near: bool = True
+    among: int | None = None
+
+
+class Claims:
+    """The claims for one machine.
+
+    Attributes:
+        most: GPUs of the largest claim.
+    """
+
+    def __init__(self, snapshot: Snapshot, offered: Offered, options: ClaimOptions) -> None:
+        self._snapshot = snapshot
+        self._offered = offered
+        self._options = options
+        self._matches_lists = options.release is not None and options.release >= MATCHES_LISTS
+        is_vague = offered.has_lists and not self._matches_lists
+        unmatched = {NUMA_NODE} if offered.has_wide_lists or is_vague else set()
+        self._layout = layout = Layout(snapshot, offered.gpus - unmatched)
+        count = layout.everyone.bit_count()
+        if not count:
+            cure = "name a source with PCI addresses: a snapshot, or ResourceSlices"
+            raise InputError("no GPU with a PCI address to claim", cure)
+        self.most = min(count, self._most_results())
+
+    def _most_results(self) -> int:
+        """Return for how many GPUs a claim has room, with what comes with each of them."""
+        options, cores = self._options, self._offered.cores
+        has_nics = options.nic_driver is not None
+        others = options.cpus if cores is not None and cores.is_individual else 0
+        room = MOST_RESULTS - (1 if has_nics and not self.has_pairs else 0)
+        most = room // (1 + others + (1 if has_nics and self.has_pairs else 0))
+        if not most:
+            cure = f"ask for fewer than {options.cpus} CPUs for each GPU"
+            raise InputError(f"a claim takes {MOST_RESULTS} devices, CPUs among them", cure)
+        return most
+
+    @property
+    def numa_sizes(self) -> tuple[int, ...]:
+        """How many GPUs each NUMA node has; empty where that is not known of all."""
+        masks = self._layout.places.get(NUMA_NODE, ())
+        return tuple(mask.bit_count() for mask in masks)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether each GPU can have a NIC of its own below its PCIe root.
+
+        The PCIe roots have to say which NICs are near, and both drivers have to publish them.
+        """
+        nics = Counter(hca.path.root for hca in self._snapshot.hcas or () if hca.path is not None)
+        roots = self._layout.shared.get(PCIE_ROOT, ())
+        gpus = [(self._snapshot.gpus[positions(mask)[0]].path, mask.bit_count()) for mask in roots]
+        return (
+            self._has_true_roots
+            and PCIE_ROOT in self._offered.nics
+            and bool(gpus)
+            and all(path and nics[path.root] >= count for path, count in gpus)
+        )
+
+    @property
+    def _has_true_roots(self) -> bool:
+        """Whether a NIC below the PCIe root of a GPU is near it.
+
+        Data takes another way where the NIC has a Data Direct function, whose root is another one,
+        and the PCIe tree of a virtual machine is not that of the host.
+        """
+        snapshot = self._snapshot
+        is_virtual = snapshot.cpu is not None and snapshot.cpu.is_virtual
+        return not snapshot.data_directs and not is_virtual
+
+    def spec(self, size: int) -> Mapping[str, Any]:
+        """Return the claim for *size* GPUs.
+
+        Raises:
+            InputError: the machine has fewer, or a claim takes no more.
+        """
+        if not 1 <= size <= self.most:
+            raise InputError(f"cannot claim {size} GPUs", f"this machine allows 1 to {self.most}")
+        is_paired = self._options.nic_driver is not None and self.has_pairs
+        if is_paired and self.partition(size) is None:
+            return self._pairs(size)
+        ways = tuple(self._ways(size))
+        near = [(way, tuple(self._near(way))) for way in ways]
+        follows = self._follows_cpus(size, near)
+        gpus, cores = _alternatives(REQUEST, ways), tuple(self._cpus(size))
+        is_with_nics = self._options.nic_driver is not None
+        nics = (self._nics(follows_cpus=follows),) if is_with_nics else ()
+        # The allocator tries later requests again first: what others follow is to come before.
+        requests = (gpus, *cores, *nics) if follows else (gpus, *nics, *cores)
+        constraints = [*_merged(near), *self._apart(size)]
+        if follows:
+            cpus = f"{CPU_REQUEST}/near" if self._has_ways_to_cpus else CPU_REQUEST
+            constraints.append(_equal(NIC_NUMA_NODE, cpus, f"{NIC_REQUEST}/near"))
+        return _devices(requests, constraints)
+
+    # The GPUs.
+
+    def _ways(self, size: int) -> Iterator[_Way]:
+        if self._options.driver == DRIVER:
+            yield from self._ways_to_sets(size)
+            return
+        partition = self.partition(size)
+        if partition is not None:
+            request, everyone = self._request(size), self._layout.everyone
+            yield _Way(
+                name="partition", request=request, count=size, match=partition, among=everyone
+            )
+            return
+        is_plain = self._options.form == PLAIN
+        found = (plain(self._layout, size),) if is_plain else ranked(self._layout, size)
+        if PCI_BUS_ID not in self._offered.gpus:  # then none of them can be selected
+            found = tuple(each for each in found if each.among == self._layout.everyone)
+        for each in found[:-1]:
+            yield self._way(each, self._name(each))
+        last = self._way(found[-1], self._name(found[-1]))
+        if is_plain:
+            yield last
+            return
+        # GPUs of one place have others near them wherever it is; the last way asks for nothing.
+        if len(found) < MOST and any(self._near(last)):
+            yield replace(last, name="near")
+        yield replace(last, is_near=False)
+
+    def partition(self, size: int) -> str | None:
+        """Return the attribute of partitions of *size* GPUs, where Fabric Manager has them.
+
+        Only the GPUs of a partition can be activated together (dra-driver-nvidia-gpu main, August
+        2026, ``FabricManagerPartitioning``).
+        """
+        name = f"{self._options.driver}/partition{size}"
+        return name if size > 1 and name in self._offered.gpus else None
+
+    def _way(self, each: Alternative, name: str) -> _Way:
+        request = self._request(each.count, self._condition(each.among))
+        return _Way(
+            name=name, request=request, count=each.count, match=each.match, among=each.among
+        )
+
+    def _ways_to_sets(self, size: int) -> Iterator[_Way]:
+        """Yield the ways to GPUs of our own driver: a set, in the best order, else single ones."""
+        singles = _Way(name="singles", request=self._request(size), count=size, is_near=False)
+        condition = f'device.attributes["{DRIVER}"].gpus == {size}'
+        request = {**self._request(1, condition), "deviceClassName": SETS}
+        one = _Way(name=f"set-of-{size}", request=request, count=size, is_near=False)
+        if self._options.form == PLAIN:
+            yield one if size > 1 and self._offered.has_sets is not False else singles
+            return
+        for way in (singles,) if size == 1 else (one, singles):
+            near = replace(way, name=f"{way.name}-near", is_near=True)
+            if any(self._near(near)):
+                yield near
+            yield way
+
+    # What comes with them.
+
+    def _near(self, way: _Way) -> Iterator[tuple[str, str]]:
+        """Yield by which attribute which request has devices near the GPUs of *way*."""
+        if not way.is_near:
+            return
+        by = None if self._options.nic_driver is None else self._nic_attribute(way)
+        if by is not None:
+            yield by, NIC_REQUEST
+        if self._has_cpus_on_one_node(way, is_strict=self._is_strict):
+            yield NUMA_NODE, f"{CPU_REQUEST}/near" if self._has_ways_to_cpus else CPU_REQUEST
+
+    def _nic_attribute(self, way: _Way) -> str | None:
+        """Return the attribute by which a NIC can be said to be near the GPUs of *way*."""
+        hcas = self._snapshot.hcas or ()
+        nodes = {hca.numa_node for hca in hcas}
+        roots = {hca.path.root for hca in hcas if hca.path is not None}
+        for name, places in ((NUMA_NODE, nodes), (PCIE_ROOT, roots)):
+            is_true = name == NUMA_NODE or self._has_true_roots
+            is_usable = self._is_usable(name, self._offered.nics, is_strict=self._is_strict)
+            if is_true and is_usable and self._is_on_one(way, name, places):
+                return name
+        return None
+
+    @property
+    def _is_strict(self) -> bool:
+        """Whether a claim has no other way than one that turns out not to be possible."""
+        return self._options.form == PLAIN
+
+    def _is_usable(self, name: str, others: frozenset[str], *, is_strict: bool) -> bool:
+        """Return whether GPUs and *others* can be matched by the attribute *name*.
+
+        Where it is not known whether the scheduler matches lists, they are used where there is
+        another way.
+        """
+        if name not in self._offered.gpus & others:
+            return False
+        if name != NUMA_NODE or not self._offered.has_lists or self._matches_lists:
+            return True
+        return self._options.release is None and not is_strict
+
+    def _has_cpus_on_one_node(self, way: _Way, *, is_strict: bool) -> bool:
+        """Return whether CPUs can be said to be on the NUMA node of the GPUs of *way*."""
+        cores = self._offered.cores
+        is_usable = self._is_usable(NUMA_NODE, self._offered.cpus, is_strict=is_strict)
+        if cores is None or not is_usable:
+            return False
+        nodes = {*cores.by_node} or {gpu.numa_node for gpu in self._snapshot.gpus}
+        return self.cpu_devices(way.count) == 1 and self._is_on_one(way, NUMA_NODE, nodes)
+
+    def _is_on_one(self, way: _Way, name: str, others: "set[Any]") -> bool:
+        """Return whether the GPUs of *way* are on one place of the attribute *name*.
+
+        Only places count that *others*, devices of another kind, have, too.
+        """
+        masks = self._layout.places.get(name, ())
+        if way.among is None:  # any set: the constraint leaves those out that are on several places
+            return any(mask.bit_count() >= way.count for mask in masks)
+        touched = [mask for mask in masks if mask & way.among]
+        has_all = all(self._place(mask, name) in others for mask in touched)
+        is_on_one = len(touched) == 1 or way.count == 1 or way.match == name
+        return bool(touched) and has_all and (is_on_one or self._is_by_root(way, masks))
+
+    def _is_by_root(self, way: _Way, masks: Sequence[int]) -> bool:
+        """Return whether the GPUs of *way* share a PCIe root, and so one of *masks*."""
+        roots = self._layout.places.get(PCIE_ROOT, ())
+        within = all(any(root & mask == root for mask in masks) for root in roots)
+        return way.match == PCIE_ROOT and within
+
+    def _place(self, mask: int, name: str) -> int | str | None:
+        gpu = self._snapshot.gpus[positions(mask)[0]]
+        if name == NUMA_NODE:
+            return gpu.numa_node
+        return None if gpu.path is None else gpu.path.root
+
+    def _follows_cpus(
+        self, size: int, near: Sequence[tuple[_Way, Sequence[tuple[str, str]]]]
+    ) -> bool:
+        """Return whether a NIC is near the CPUs, which are near the GPUs.
+
+        So it is where NICs and GPUs have no attribute in common, but CPUs have one with each:
+        dra-driver-cpu publishes dranet's own attribute beside the standard one.
+        """
+        reached = {request.partition("/")[0] for _, found in near for _, request in found}
+        return (
+            self._options.nic_driver is not None
+            and self._options.form != PLAIN
+            and reached == {CPU_REQUEST}
+            and self.cpu_devices(size) == 1
+            and NIC_NUMA_NODE in self._offered.nics & self._offered.cpus
+        )
+
+    def _nics(self, *, follows_cpus: bool) -> dict[str, Any]:
+        nic = {**self._request(1), "deviceClassName": self._options.nic_class}
+        if follows_cpus:
+            ways = [{"name": "near", **nic}, {"name": "any", **nic}]
+            return {"name": NIC_REQUEST, "firstAvailable": ways}
+        return {"name": NIC_REQUEST, "exactly": nic}
+
+    @property
+    def _has_ways_to_cpus(self) -> bool:
+        """Whether CPUs that are devices of their own are near GPUs, or else anywhere.
+
+        A constraint on GPUs and many CPUs would otherwise keep the CPUs together in every way.
+        """
+        cores = self._offered.cores
+        is_paired = self._options.nic_driver is not None and self.has_pairs
+        return (
+            cores is not None
+            and cores.is_individual
+            and not is_paired
+            and not self._is_strict
+            and self._is_usable(NUMA_NODE, self._offered.cpus, is_strict=False)
+        )
+
+    def cpu_devices(self, size: int) -> int:
+        """Return of how many places a claim for *size* GPUs takes its CPUs; 0 without CPUs.
+
+        It is one where a NUMA node has as many GPUs and CPUs.
+        """
+        cores = self._offered.cores
+        if cores is None:
+            return 0
+        total, sizes = self._options.cpus * size, self.numa_sizes
+        spread = -(-size // max(sizes)) if sizes else 1
+        if cores.places:
+            has_nodes = None not in cores.by_node
+            needed = -(-total // max(cores.largest, 1))
+            spread = min(max(spread, needed) if has_nodes else needed, cores.places)
+        return spread
+
+    def _cpus(self, size: int) -> Iterator[dict[str, Any]]:
+        """Yield the requests for CPUs: of devices that share them out, or of a device each."""
+        cores = self._offered.cores
+        if cores is None:
+            return
+        total = self._options.cpus * size
+        request = {**self._request(1), "deviceClassName": self._options.cpu_driver}
+        if cores.is_individual:
+            request |= {"count": total}
+            ways = [{"name": "near", **request}, {"name": "any", **request}]
+            exactly = {"exactly": request}
+            yield {
+                "name": CPU_REQUEST,
+                **({"firstAvailable": ways} if self._has_ways_to_cpus else exactly),
+            }
+            return
+        names = self._cpu_names(size)
+        for number, name in enumerate(names):
+            share = (total + len(names) - 1 - number) // len(names)
+            capacity = {"requests": {CPU_CAPACITY: str(share)}}
+            yield {"name": name, "exactly": {**request, "capacity": capacity}}
+
+    def _cpu_names(self, size: int) -> tuple[str, ...]:
+        count = self.cpu_devices(size)
+        return (CPU_REQUEST,) if count == 1 else tuple(f"{CPU_REQUEST}-{at}" for at in range(count))
+
+    def _apart(self, size: int) -> Iterator[dict[str, Any]]:
+        """Yield the constraint that keeps requests for CPUs on different devices."""
+        cores = self._offered.cores
+        name = next((it for it in _CPU_IDS if it in self._offered.cpus), None)
+        if cores is not None and not cores.is_individual and self.cpu_devices(size) > 1 and name:
+            yield {"requests": list(self._cpu_names(size)), "distinctAttribute": name}
+
+    # A NIC for each GPU.
+
+    def _pairs(self, size: int) -> Mapping[str, Any]:
+        """Return the claim for *size* GPUs, each with a NIC below the same PCIe root.
+
+        One request stands for one device, as an attribute is matched between requests. Where the
+        claim takes the whole node each GPU is named: a claim that cannot be met is then refused
+        at once instead of after all orders of the GPUs were tried.
+        """
+        requests: list[dict[str, Any]] = []
+        constraints: list[dict[str, Any]] = []
+        is_whole = size == self._layout.everyone.bit_count() and PCI_BUS_ID in self._offered.gpus
+        for number, at in enumerate(positions(self._layout.everyone)[:size]):
+            condition = self._condition(1 << at) if is_whole else None
+            gpu, nic = f"gpu-{number}", f"nic-{number}"
+            requests.append({"name": gpu, "exactly": self._request(1, condition)})
+            of_nic = {**self._request(1), "deviceClassName": self._options.nic_class}
+            requests.append({"name": nic, "exactly": of_nic})
+            constraints.append(_equal(PCIE_ROOT, gpu, nic))
+        names = [request["name"] for request in requests[::2]]
+        is_on_one = NUMA_NODE in self._layout.shared and self.fits_numa_node(size)
+        requests += self._cpus(size)
+        match = NUMA_NODE if is_on_one else None
+        way = _Way(name="", request={}, count=size, match=match, among=self._layout.everyone)
+        if self._has_cpus_on_one_node(way, is_strict=True):
+            names.append(CPU_REQUEST)
+        if is_on_one or CPU_REQUEST in names:
+            constraints.append(_equal(NUMA_NODE, *names))
+        return _devices(requests, [*constraints, *self._apart(size)])
+
+    def fits_numa_node(self, size: int) -> bool:
+        """Return whether *size* GPUs, more than one, have room on one of several NUMA nodes."""
+        return len(self.numa_sizes) > 1 and 1 < size <= max(self.numa_sizes)
+
+    def _request(self, count: int, condition: str | None = None) -> dict[str, Any]:
+        selectors = {} if condition is None else {"selectors": [{"cel": {"expression": condition}}]}
+        return {
+            "deviceClassName": self._options.gpu_class,
+            **selectors,
+            "allocationMode": "ExactCount",
+            "count": count,
+        }
+
+    def _condition(self, among: int) -> str | None:
+        """Return the CEL expression that selects *among*; ``None`` for all GPUs.
+
+        An attribute that a device lacks is an error in CEL, which ends the allocation of the pod:
+        hence the question whether it is there.
+        """
+        is_all = among == self._layout.everyone and among.bit_count() == len(self._snapshot.gpus)
+        if is_all or PCI_BUS_ID not in self._offered.gpus:
+            return None
+        addresses = [f'"{self._snapshot.gpus[at].pci}"' for at in positions(among)]
+        these = f"in [{', '.join(addresses)}]" if addresses[1:] else f"== {addresses[0]}"
+        domain = f'device.attributes["{STANDARD}"]'
+        return f'cel.bind(dra, {domain}, "pciBusID" in dra && dra.pciBusID {these})'
+
+    def _name(self, each: Alternative) -> str:
+        """Return the name of an alternative, a DNS label, which the status of a claim shows."""
+        match = () if each.match is None else (_MATCHES[each.match],)
+        gpus = [self._snapshot.gpus[at] for at in positions(each.among)]
+        if each.among == self._layout.everyone:
+            return "-".join(match or ("any",))
+        if each.among in self._layout.places.get(NUMA_NODE, ()):
+            return "-".join((f"numa-node-{gpus[0].numa_node}", *match))
+        return "-".join(("gpu", *(str(gpu.index) for gpu in gpus), *match))
+
+
+_MATCHES = {NUMA_NODE: "one-numa-node", PCIE_ROOT: "one-pcie-root"}
+
+
+def _alternatives(name: str, ways: Sequence[_Way]) -> dict[str, Any]:
+    if len(ways) == 1:
+        return {"name": name, "exactly": dict(ways[0].request)}
+    return {"name": name, "firstAvailable": [{"name": it.name, **it.request} for it in ways]}
+
+
+def _merged(
+    near: Sequence[tuple[_Way, Sequence[tuple[str, str]]]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the constraints of each way: on its GPUs, and on NICs and CPUs near them."""
+    for way, found in near:
+        path = REQUEST if len(near) == 1 else f"{REQUEST}/{way.name}"
+        if way.match is not None and way.match not in {attribute for attribute, _ in found}:
+            yield _equal(way.match, path)
+        # One for each: a constraint over both would bind them to each other in every way.
+        for attribute, request in found:
+            yield _equal(attribute, path, request)
+
+
+def _equal(attribute: str, *requests: str) -> dict[str, Any]:
+    return {"requests": list(requests), "matchAttribute": attribute}
+
+
+def _devices(
+    requests: Sequence[Mapping[str, Any]], constraints: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    devices: dict[str, Any] = {"requests": list(requests)}
+    if constraints:
+        devices["constraints"] = list(constraints)
+    return {"devices": devices}

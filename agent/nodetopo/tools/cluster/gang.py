@@ -1,0 +1,54 @@
+"""Pods that have to stand together, and within what."""
+
+import re
+from dataclasses import dataclass
+
+from nodetopo.errors import InputError
+
+_GROUP = re.compile(r"(?P<size>[1-9][0-9]{0,5})(x(?P<gpus>[1-9][0-9]{0,2}))?@(?P<key>\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """One group that a scheduler places within one place of a level, or not at all.
+
+    Attributes:
+        name: as people find it again, e.g. ``Kueue Workload ml/train``.
+        size: pods that have to run at once.
+        key: the level, as a label key.
+        gpus: whole GPUs that each pod asks for; ``None`` where that is not told.
+        has_whole_nodes: whether each pod has a node to itself, whatever it asks for.
+        is_of_kai: whether KAI places it, which has a rule of its own about MIG.
+        topology: the KAI Topology that ``key`` is a level or an alias of; ``None`` for others.
+        is_label: whether ``key`` is a label key for certain, and no name that only the
+            scheduler knows.
+    """
+
+    name: str
+    size: int
+    key: str
+    gpus: int | None = None
+    has_whole_nodes: bool = False
+    is_of_kai: bool = False
+    topology: str | None = None
+    is_label: bool = True
+
+
+def group(text: str) -> Gang:
+    """Return the group that a person writes as ``SIZE@KEY`` (nodes) or ``SIZExGPUS@KEY`` (pods).
+
+    Raises:
+        InputError: it is neither.
+    """
+    found = _GROUP.fullmatch(text)
+    if found is None:
+        cure = "write 18@KEY for 18 nodes, or 64x1@KEY for 64 pods of one GPU each"
+        raise InputError(f"not a group: {text!r}", cure)
+    gpus = None if found["gpus"] is None else int(found["gpus"])
+    return Gang(
+        name=f"--group {text}",
+        size=int(found["size"]),
+        key=found["key"],
+        gpus=gpus,
+        has_whole_nodes=gpus is None,
+    )

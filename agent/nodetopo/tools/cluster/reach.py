@@ -1,0 +1,67 @@
+"""Which nodes reach the devices of a ResourceSlice that names no node.
+
+A slice, or with ``perDeviceNodeSelection`` each of its devices, has one of ``nodeName``,
+``nodeSelector`` and ``allNodes`` (k8s.io/api v0.36 ``resource/v1`` types.go). Selectors are those
+of node affinity (k8s.io/component-helpers v0.36 ``scheduling/corev1/nodeaffinity``): terms are
+alternatives, the requirements of a term hold together, and a term without requirements selects
+nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodetopo.formats.fields import Object, dig, mappings, text
+from nodetopo.model.digits import is_digits
+from nodetopo.tools.cluster.node import ClusterNode
+
+
+def reaches(node: ClusterNode, part: Object) -> bool:
+    """Return whether *node* reaches the devices of *part*: the spec of a slice, or a device."""
+    named = text(part, "nodeName")
+    if named is not None:
+        return named == node.name
+    if dig(part, "allNodes") is True:
+        return True
+    return any(_holds(node, term) for term in mappings(part, "nodeSelector", "nodeSelectorTerms"))
+
+
+def seen_from(node: ClusterNode, each: Object) -> Object | None:
+    """Return the slice *each* with the devices that *node* reaches; ``None`` if it reaches none."""
+    spec = dig(each, "spec")
+    if not isinstance(spec, Mapping):
+        return None
+    if dig(spec, "perDeviceNodeSelection") is not True:
+        return each if reaches(node, spec) else None
+    devices = [device for device in mappings(spec, "devices") if reaches(node, device)]
+    return {**each, "spec": {**spec, "devices": devices}} if devices else None
+
+
+def _holds(node: ClusterNode, term: Object) -> bool:
+    requirements = [
+        (node.labels.get(str(it.get("key"))), it) for it in mappings(term, "matchExpressions")
+    ]
+    requirements += [
+        (node.name if it.get("key") == "metadata.name" else None, it)
+        for it in mappings(term, "matchFields")
+    ]
+    return bool(requirements) and all(_meets(value, it) for value, it in requirements)
+
+
+def _meets(value: str | None, requirement: Object) -> bool:
+    """Return whether a label with *value*, ``None`` for a missing one, meets *requirement*."""
+    listed: Any = dig(requirement, "values")
+    values = [str(it) for it in listed] if isinstance(listed, list) else []
+    match text(requirement, "operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            if value is None or not is_digits(value) or not values or not is_digits(values[0]):
+                return False
+            return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+    return False

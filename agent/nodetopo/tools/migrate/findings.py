@@ -1,0 +1,89 @@
+"""The verdict on each line of another program's configuration, and what they add up to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nodetopo.kernel.settings.origin import Given
+
+
+class Verdict(StrEnum):
+    """The effect of a line after the migration."""
+
+    SAME = "same"
+    SET = "set"
+    DIFFERS = "differs"
+    NOT_SUPPORTED = "not supported"
+    IGNORED = "ignored"
+    NOT_OURS = "not ours"
+    UNKNOWN = "unknown"
+
+
+LOST = (Verdict.DIFFERS, Verdict.NOT_SUPPORTED)
+"""Verdicts on lines whose effect is not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The verdict on one line.
+
+    Attributes:
+        line: in the file, from 1; ``None`` for what the file omits and should say.
+        program: whose configuration it is.
+        written: the line as it is written. The value is left out if it could be a secret.
+        means: what the verdict means for this line.
+        settings: keys of nodetopo's configuration file with their values.
+        components: of ``deploy/daemonset/components``.
+    """
+
+    file: str
+    line: int | None
+    program: str
+    written: str
+    verdict: Verdict
+    means: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return ``file:line``."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """The configuration that sets nodetopo up in the same way.
+
+    Attributes:
+        base: settings for every node, by NVIDIA's name: of the environment and of flags.
+        named: settings of each named configuration, by NVIDIA's name, then by its own.
+        settings: for every node, by key of nodetopo's file.
+        components: of ``deploy/daemonset/components``.
+    """
+
+    base: dict[str, Given] = field(default_factory=dict)
+    named: dict[str, dict[str, Given]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    components: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was found, in the order of the files and their lines."""
+
+    findings: tuple[Finding, ...]
+    plan: Plan
+
+    def count(self) -> Mapping[Verdict, int]:
+        """Return the number of findings of each verdict, zeros included."""
+        verdicts = [finding.verdict for finding in self.findings]
+        return {verdict: verdicts.count(verdict) for verdict in Verdict}
+
+    @property
+    def is_lossless(self) -> bool | None:
+        """Tell whether nothing is lost; ``None`` if a line could not be judged."""
+        counts = self.count()
+        if any(counts[verdict] for verdict in LOST):
+            return False
+        return None if counts[Verdict.UNKNOWN] else True

@@ -1,0 +1,153 @@
+"""NVLink domains: which GPUs reach each other without PCIe, inside the node and beyond."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodetopo.model.gpu import FabricState, Gpu
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.links import (
+    gpus_of_unknown_links,
+    is_switched,
+    nvlinks_between,
+    usable_nvlinks_between,
+)
+
+MAX_LINKS_PER_GPU = 18
+"""NVLinks of a Hopper or Blackwell GPU, the most of any GPU (nvml.h NVML_NVLINK_MAX_LINKS)."""
+
+
+_SUPERCHIP = re.compile(r"\bG[HB][0-9]{3}\b")
+"""GH200, GB200 and GB300 in a product name: a Grace CPU with its GPUs, the modules of NVIDIA's
+multi-node NVLink racks (GH200 NVL32, GB200 and GB300 NVL72; NVIDIA MNNVL User Guide, overview)."""
+
+_BOARD = re.compile(r"\b[HB][0-9]{2,3}\b")
+"""H20, H100, H200, B200, B300 and their like in a product name: cards, and boards with NVSwitches
+of their own. NVIDIA's guides to multi-node NVLink describe none of them."""
+
+
+class Interconnect(StrEnum):
+    """How the node's GPUs are joined, by the best kind of link that all GPUs of a group have."""
+
+    MNNVL = "mnnvl"
+    NVSWITCH = "nvswitch"
+    MESH = "nvlink-mesh"
+    PAIRS = "nvlink-pairs"
+    PCIE = "pcie"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clique:
+    """A partition of a multi-node NVLink domain; ``str()`` is the value of gpu.clique."""
+
+    cluster_uuid: str
+    clique_id: int
+
+    def __str__(self) -> str:
+        return f"{self.cluster_uuid}.{self.clique_id}"
+
+
+def islands(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
+    """Return the groups of GPU indices joined by NVLink, largest first, then by first index.
+
+    A GPU without NVLink is an island of one; so is one that cannot use its links: in MIG
+    mode, lost, or denied peer access by the driver. ``None`` when the links of any pair are
+    unknown.
+    """
+    links = usable_nvlinks_between(snapshot)
+    if None in links.values():
+        return None
+    group = {gpu.index: {gpu.index} for gpu in snapshot.gpus}
+    for (a, b), count in links.items():
+        if count and group[a] is not group[b]:
+            group[a] |= group[b]
+            group.update(dict.fromkeys(group[a], group[a]))
+    unique = {tuple(sorted(members)) for members in group.values()}
+    return tuple(sorted(unique, key=lambda members: (-len(members), members)))
+
+
+def interconnect(snapshot: Snapshot) -> Interconnect | None:
+    """Return how the GPUs are joined; ``None`` when their links are unknown.
+
+    Also where those of a lost GPU, which are unknown, could make it another.
+    """
+    if len(snapshot.gpus) == 0:
+        return Interconnect.NONE
+    if clique(snapshot) is not None:
+        return Interconnect.MNNVL
+    groups = islands(snapshot)
+    if groups is None:
+        return None
+    largest = len(groups[0])
+    if len(snapshot.gpus) == 1:
+        return Interconnect.NONE
+    if largest > 1 and has_switch(snapshot):
+        return Interconnect.NVSWITCH
+    if largest > 2:
+        return Interconnect.MESH
+    if gpus_of_unknown_links(snapshot):
+        return None
+    # NVSwitches that no two GPUs can use join nothing.
+    return Interconnect.PAIRS if largest > 1 else Interconnect.PCIE
+
+
+def has_switch(snapshot: Snapshot) -> bool:
+    """Return whether NVSwitches join the GPUs.
+
+    Known from the links' far ends; in a snapshot from a text it is inferred where a GPU would
+    need more links than any GPU has to give each of its peers that many of its own.
+    """
+    if any(link.is_active and is_switched(link) for link in snapshot.nvlinks or ()):
+        return True
+    if snapshot.nvlinks is not None:
+        return False
+    links = nvlinks_between(snapshot)
+    return any(
+        sum(count or 0 for pair, count in links.items() if gpu.index in pair) > MAX_LINKS_PER_GPU
+        for gpu in snapshot.gpus
+    )
+
+
+def has_multi_node_nvlink(product: str | None, *, has_c2c: bool | None = None) -> bool | None:
+    """Return whether the NVLinks of GPUs of *product* can lead to other nodes.
+
+    A superchip has it by its name, a GPU that is not known yet by its chip-to-chip link to the CPU
+    (*has_c2c*; ``None`` where that was not read), which every GPU of a multi-node rack has so far.
+    ``None`` where neither answers.
+    """
+    if has_c2c or _SUPERCHIP.search(product or ""):
+        return True
+    return False if has_c2c is False or _BOARD.search(product or "") else None
+
+
+def cluster_uuid(gpu: Gpu) -> str | None:
+    """Return the multi-node NVLink fabric that *gpu* names; ``None`` where it belongs to none.
+
+    The driver's word alone is no proof. H100 boards were seen to report a completed fabric with a
+    cluster UUID, the same on two nodes that NVLink does not join (meta-pytorch/torchcomms #1315),
+    and others one of zeros (#1385). So a UUID counts only where :func:`has_multi_node_nvlink` is
+    sure: a missing level keeps a job waiting or on the network, a wrong one breaks it.
+    """
+    named = None if gpu.fabric is None else gpu.fabric.cluster_uuid
+    has_c2c = None if gpu.c2c is None else gpu.c2c.is_enabled
+    is_zero = not (named or "").strip("0-")
+    return None if is_zero or not has_multi_node_nvlink(gpu.product, has_c2c=has_c2c) else named
+
+
+def clique(snapshot: Snapshot) -> Clique | None:
+    """Return the clique that all registered GPUs of the node share.
+
+    ``None`` without a multi-node fabric (:func:`cluster_uuid`), while any GPU is still
+    registering, and when GPUs name different cliques, for which GFD publishes no label either.
+    """
+    cliques = set()
+    for gpu in snapshot.gpus:
+        fabric, cluster = gpu.fabric, cluster_uuid(gpu)
+        if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
+            continue
+        is_registered = fabric.state is FabricState.COMPLETED and fabric.status == 0
+        if not is_registered or cluster is None or fabric.clique_id is None:
+            return None
+        cliques.add(Clique(cluster_uuid=cluster, clique_id=fabric.clique_id))
+    return cliques.pop() if len(cliques) == 1 else None

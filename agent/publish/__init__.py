@@ -1,1 +1,0 @@
-"""Everything that is published: labels, metrics, Events and zones."""

@@ -1,1 +1,0 @@
-"""The status page: the node, its GPUs, who has them, what is wrong, and what fits now."""

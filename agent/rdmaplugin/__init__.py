@@ -1,1 +1,0 @@
-"""The device plugin of HCAs: pools of HCAs as resources of the kubelet."""

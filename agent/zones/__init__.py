@@ -1,1 +1,0 @@
-"""What each NUMA node of this machine has, gave away and has left, for schedulers that ask."""

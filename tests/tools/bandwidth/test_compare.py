@@ -1,0 +1,222 @@
+"""Figures of logs beside the node: verdicts, whose devices they are, and what explains them."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodetopo.allocation.measured import Measured
+from nodetopo.checks.rule import Verdict
+from nodetopo.components.audit.catalogue import RULES
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.bandwidth.compare import EXPLAIN, NETWORK, Compared, Comparison, compare
+from nodetopo.tools.bandwidth.log import Kind
+from nodetopo.tools.bandwidth.read import read
+from tests.tools.bandwidth import logs
+
+H100 = machine("dgx-h100")
+
+
+def only(comparison: Comparison) -> Compared:
+    (one,) = comparison.figures
+    return one
+
+
+def of_all_gpus(busbw: float, **how: object) -> Compared:
+    return only(compare(read(logs.nccl_tests(H100, range(8), busbw, **how)), H100))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("busbw", "verdict"),
+    [
+        (480.0, Verdict.PASS),
+        (477.0, Verdict.PASS),
+        (476.0, Verdict.WARN),  # below what is published, and 1.05 of the gate
+        (460.0, Verdict.WARN),
+        (459.9, Verdict.FAIL),
+    ],
+)
+def test_the_gate_fails_and_the_range_passes(busbw: float, verdict: Verdict) -> None:
+    assert of_all_gpus(busbw).verdict is verdict
+
+
+def test_between_the_warning_and_the_range_a_figure_passes() -> None:
+    text = logs.nvbandwidth(H100, {}, 360.0)  # gate 335, warns to 351.75, range from 382.5
+    assert {one.verdict for one in compare(read(text), H100).figures} == {Verdict.PASS}
+    text = logs.nvbandwidth(H100, {}, 351.0)
+    assert {one.verdict for one in compare(read(text), H100).figures} == {Verdict.WARN}
+
+
+def test_across_sockets_a_figure_warns_below_the_default_of_the_range() -> None:
+    assert H100.hcas is not None
+    pci = H100.gpus[0].pci
+    for gbits, verdict in ((380.0, Verdict.PASS), (120.0, Verdict.WARN), (30.0, Verdict.FAIL)):
+        log = read(logs.perftest("mlx5_7", gbits, gpu=str(pci)[5:10]))
+        assert only(compare(log, H100)).verdict is verdict
+
+
+def test_a_small_message_proves_no_shortfall() -> None:
+    low = of_all_gpus(100.0, largest=1 << 20)
+    assert low.verdict is Verdict.UNKNOWN
+    assert "latency" in (low.reason or "")
+    assert of_all_gpus(478.0, largest=1 << 20).verdict is Verdict.PASS
+
+
+def test_wrong_data_fails_at_any_speed() -> None:
+    assert of_all_gpus(480.0, wrong=1).verdict is Verdict.FAIL
+
+
+def test_ranks_are_the_gpus_at_their_addresses_and_not_of_their_numbers() -> None:
+    one = only(compare(read(logs.nccl_tests(H100, (6, 2), 380.0)), H100))
+    assert [gpu.index for gpu in one.gpus] == [6, 2]
+
+
+def test_a_bus_alone_suffices_where_it_is_unambiguous() -> None:
+    text = logs.nccl_tests(H100, range(8), 478.0, layout="middle")
+    assert len(only(compare(read(text), H100)).gpus) == 8
+    first = H100.gpus[0].pci
+    assert first is not None
+    twin = replace(H100.gpus[1], pci=replace(first, domain=1))
+    doubled = replace(H100, gpus=(H100.gpus[0], twin, *H100.gpus[2:]))
+    one = only(compare(read(text), doubled))
+    assert (one.gpus, one.verdict) == ((), Verdict.UNKNOWN)
+    # With the domain they differ.
+    one = only(compare(read(logs.nccl_tests(doubled, (1, 0), 380.0)), doubled))
+    assert [gpu.index for gpu in one.gpus] == [1, 0]
+
+
+def test_gpus_of_another_machine_are_not_compared() -> None:
+    one = only(compare(read(logs.nccl_tests(machine("dgx-a100"), range(8), 478.0)), H100))
+    assert one.verdict is Verdict.UNKNOWN
+    assert "this node does not have" in (one.reason or "")
+
+
+def test_numbers_without_addresses_are_not_taken_for_nvmls() -> None:
+    log = read(logs.nvbandwidth(H100, {}, 390.0, has_addresses=False))
+    found = compare(log, H100)
+    assert {one.verdict for one in found.figures} == {Verdict.UNKNOWN}
+    assert "--gpus" in (found.figures[0].reason or "")
+    named = compare(log, H100, gpus=H100.gpus)
+    assert {one.verdict for one in named.figures} == {Verdict.PASS}
+
+
+def test_the_gpus_that_are_named_must_fit_the_log() -> None:
+    log = read(logs.nccl_tests(H100, range(4), 380.0))
+    with pytest.raises(InputError, match="4 ranks"):
+        compare(log, H100, gpus=H100.gpus[:3])
+    log = read(logs.nvbandwidth(H100, {}, 390.0))
+    with pytest.raises(InputError, match="number"):
+        compare(log, H100, gpus=H100.gpus[:3])
+
+
+def test_an_hca_may_be_named_for_the_log() -> None:
+    assert H100.hcas is not None
+    log = read(logs.perftest("other_0", 390.0))
+    assert "no HCA other_0" in (only(compare(log, H100)).reason or "")
+    one = only(compare(log, H100, hcas=H100.hcas[2:3]))
+    assert (one.hca, one.verdict) == (H100.hcas[2], Verdict.PASS)
+    with pytest.raises(InputError, match="2 times"):
+        compare(log, H100, hcas=H100.hcas[:2])
+    with pytest.raises(InputError, match="perftest"):
+        compare(read(logs.nccl_tests(H100, range(8), 478.0)), H100, hcas=H100.hcas[:1])
+
+
+def test_over_several_hosts_the_network_decides_and_nothing_is_claimed() -> None:
+    here = replace(H100, node="node-b.example.org")
+    log = read(logs.nccl_tests(H100, range(8), 90.0, hosts=("node-a", "node-b")))
+    one = only(compare(log, here))
+    assert one.verdict is Verdict.UNKNOWN
+    assert len(one.gpus) == 8
+    assert "2 hosts" in (one.reason or "")
+    assert "none of them" in (only(compare(log, replace(H100, node="c"))).reason or "")
+
+
+def narrow(snapshot: Snapshot, index: int) -> Snapshot:
+    gpus = list(snapshot.gpus)
+    link = gpus[index].pcie
+    assert link is not None
+    gpus[index] = replace(gpus[index], pcie=replace(link, width=4, max_width=16))
+    return replace(snapshot, gpus=tuple(gpus))
+
+
+def test_a_link_that_lost_lanes_is_a_shortfall_that_its_check_explains() -> None:
+    node = narrow(H100, 3)
+    log = read(logs.nvbandwidth(H100, {}, 390.0, host=13.5))
+    comparison = compare(log, node)
+    hosts = {one.gpus[0].index: one for one in comparison.figures if one.figure.kind is Kind.HOST}
+    assert hosts[3].verdict is Verdict.FAIL
+    assert hosts[3].checks[0] == "PCI-001"
+    assert hosts[3].now is not None
+    assert hosts[3].now.low == pytest.approx(13.7, abs=0.05)
+    # The others are as slow, and that GPU 3 lost lanes does not explain it.
+    assert "PCI-001" not in hosts[0].checks
+    (finding,) = comparison.explanations[0].findings
+    assert (finding.observed, finding.expected) == ("x4", "x16")
+
+
+def test_inactive_nvlinks_explain_a_slow_pair_and_a_slow_set() -> None:
+    assert H100.nvlinks is not None
+    down = tuple(
+        replace(link, is_active=False) if link.gpu == 5 and link.link < 6 else link
+        for link in H100.nvlinks
+    )
+    node = replace(H100, nvlinks=down)
+    comparison = compare(read(logs.nccl_tests(H100, range(8), 320.0)), node)
+    assert only(comparison).verdict is Verdict.FAIL
+    assert "NVL-001" in only(comparison).checks
+    found = compare(read(logs.nvbandwidth(H100, {(0, 5): 250.0, (1, 2): 250.0}, 390.0)), node)
+    slow = {
+        tuple(gpu.index for gpu in one.gpus): one.checks
+        for one in found.figures
+        if one.verdict is Verdict.FAIL
+    }
+    assert "NVL-001" in slow[0, 5]
+    assert "NVL-001" not in slow[1, 2]
+
+
+def test_acs_and_a_slow_port_explain_rdma() -> None:
+    assert H100.bridges is not None
+    assert H100.hcas is not None
+    bridges = tuple(replace(bridge, acs_control=0x1D) for bridge in H100.bridges)
+    log = read(logs.perftest("mlx5_0", 150.0, gpu=str(H100.gpus[0].pci)[5:10]))
+    one = only(compare(log, replace(H100, bridges=bridges)))
+    assert (one.verdict, "PCI-005" in one.checks) == (Verdict.FAIL, True)
+    hca = H100.hcas[0]
+    slow = replace(hca, ports=tuple(replace(port, rate_gbps=200.0) for port in hca.ports))
+    one = only(compare(log, replace(H100, hcas=(slow, *H100.hcas[1:]))))
+    assert one.expected.low == 47.5  # as the others of its type
+    assert one.now is not None
+    assert one.now.low == 23.75
+    assert "RDM-004" in one.checks
+
+
+def test_a_sound_node_explains_nothing_and_is_not_asked_where_all_passes() -> None:
+    low = compare(read(logs.nccl_tests(H100, range(8), 320.0)), H100)
+    assert low.explanations == ()
+    assert low.report is not None
+    assert compare(read(logs.nccl_tests(H100, range(8), 478.0)), H100).report is None
+
+
+def test_what_a_check_could_not_read_is_named_and_is_no_pass() -> None:
+    gpus = tuple(replace(gpu, pcie=None) for gpu in H100.gpus)
+    comparison = compare(
+        read(logs.nccl_tests(H100, range(8), 320.0)), replace(H100, gpus=gpus, bridges=None)
+    )
+    assert comparison.report is not None
+    assert any("PCI-001" in inputs.checks for inputs in comparison.report.missing)
+
+
+def test_a_bandwidth_table_takes_the_place_of_the_model() -> None:
+    measured = Measured(sets={frozenset(range(8)): 3250})
+    for busbw, verdict in ((325.0, Verdict.PASS), (300.0, Verdict.WARN), (290.0, Verdict.FAIL)):
+        log = read(logs.nccl_tests(H100, range(8), busbw))
+        one = only(compare(log, H100, measured=measured, table="t.yaml"))
+        assert (one.verdict, one.expected.source) == (verdict, "t.yaml")
+
+
+def test_every_code_that_may_explain_is_a_check() -> None:
+    codes = {rule.code for rule in RULES}
+    assert {code for of_kind in EXPLAIN.values() for code in of_kind} <= codes
+    assert set(NETWORK) <= codes
+    assert EXPLAIN.keys() == set(Kind)

@@ -1,0 +1,127 @@
+"""nccl-tests: ranks, columns of all versions, and runs that went wrong."""
+
+import json
+
+import pytest
+
+from nodetopo.errors import InputError
+from nodetopo.machines.bundled import machine
+from nodetopo.tools.bandwidth.log import Kind, LoggedGpu
+from nodetopo.tools.bandwidth.nccl_tests import read
+from tests.tools.bandwidth import logs
+
+H100 = machine("dgx-h100")
+
+
+@pytest.mark.parametrize("layout", ["new", "middle", "old"])
+def test_the_bus_bandwidth_of_the_largest_message_counts(layout: str) -> None:
+    (figure,) = read(logs.nccl_tests(H100, range(8), 478.25, layout=layout)).figures
+    assert (figure.gb_per_s, figure.size, figure.kind) == (478.25, 8 << 30, Kind.SET)
+    assert figure.test == "all_reduce_perf"  # named, or known by bus over algorithm bandwidth
+    assert figure.hosts == ("node-a",)
+    assert [gpu.place for gpu in figure.gpus] == [*range(8)]
+
+
+def test_a_rank_is_known_by_its_address_as_far_as_the_version_writes_it() -> None:
+    (new,) = read(logs.nccl_tests(H100, (0,), 1.0)).figures
+    (old,) = read(logs.nccl_tests(H100, (0,), 1.0, layout="old")).figures
+    pci = H100.gpus[0].pci
+    assert pci is not None
+    whole = LoggedGpu(place=0, host="node-a", domain=0, bus=pci.bus, device=pci.device)
+    assert new.gpus == (whole,)
+    assert old.gpus == (LoggedGpu(place=0, host="node-a", bus=pci.bus),)
+
+
+def test_an_operation_without_a_name_moves_the_columns_of_old_versions() -> None:
+    text = logs.nccl_tests(H100, range(8), 400.0, test="all_gather_perf", layout="middle")
+    log = read(text.replace("float     sum ", "float         "))
+    assert (log.figures[0].gb_per_s, log.problems) == (400.0, ())
+
+
+def test_two_ranks_of_sendrecv_are_a_pair() -> None:
+    text = logs.nccl_tests(H100, (0, 1), 300.0, test="sendrecv_perf")
+    assert read(text).figures[0].kind is Kind.PAIR
+    text = logs.nccl_tests(H100, (0, 1, 2), 300.0, test="sendrecv_perf")
+    assert read(text).figures[0].kind is Kind.SET
+
+
+def test_several_runs_in_one_log_are_several_figures() -> None:
+    first = logs.nccl_tests(H100, range(8), 478.0)
+    second = logs.nccl_tests(H100, range(4), 350.0, test="all_gather_perf")
+    found = [(one.test, len(one.gpus), one.gb_per_s) for one in read(first + second).figures]
+    assert found == [("all_reduce_perf", 8, 478.0), ("all_gather_perf", 4, 350.0)]
+
+
+def test_the_command_above_an_old_log_names_the_test() -> None:
+    text = "$ mpirun -np 4 ./build/broadcast_perf -b 8 -e 8G\n"
+    text += logs.nccl_tests(H100, range(4), 300.0, test="broadcast_perf", layout="middle")
+    assert read(text).figures[0].test == "broadcast_perf"
+
+
+def test_hosts_are_those_of_the_ranks() -> None:
+    (figure,) = read(logs.nccl_tests(H100, range(8), 380.0, hosts=("a-1", "a-2"))).figures
+    assert figure.hosts == ("a-1", "a-2")
+    assert len(figure.gpus) == 16
+
+
+def test_wrong_data_is_an_error() -> None:
+    log = read(logs.nccl_tests(H100, range(8), 478.0, wrong=3))
+    assert log.figures[0].is_wrong
+    assert all(problem.is_error for problem in log.problems)
+    assert any("out of bounds" in problem.text for problem in log.problems)
+
+
+def test_a_run_without_a_result_is_an_error() -> None:
+    text = logs.nccl_tests(H100, range(8), 478.0)
+    cut = text[: text.index("        1024 ")]
+    log = read(cut)
+    assert log.figures == ()
+    assert [one.text for one in log.problems] == ["the test ended before its first result"]
+
+
+def test_a_test_without_mpi_is_an_error_as_each_process_is_alone() -> None:
+    text = logs.nccl_tests(H100, (0,), 0.0)
+    line = next(line for line in text.splitlines() if "Rank" in line)
+    log = read(text.replace(line, f"{line}\n{line.replace('4000', '4001')}"))
+    assert log.figures == ()
+    assert "without MPI" in log.problems[0].text
+
+
+def test_a_row_that_cannot_be_read_is_named_with_its_line() -> None:
+    text = logs.nccl_tests(H100, range(8), 478.0)
+    torn = text.replace("  8589934592  ", "  8589934592 x", 1)
+    lines = text.splitlines()
+    row = next(at for at, line in enumerate(lines, 1) if line.split()[:1] == ["8589934592"])
+    broken = "\n".join(
+        line if at != row else "  8589934592    21474836" for at, line in enumerate(lines, 1)
+    )
+    assert [one.line for one in read(broken).problems] == [row]
+    assert read(broken).figures[0].size == 2 << 30  # the largest that can be read
+    assert torn != text
+
+
+def test_an_average_below_what_the_test_was_given_is_an_error() -> None:
+    text = logs.nccl_tests(H100, range(8), 478.0).replace("239 ", "239 FAILED")
+    assert "below what the test was given" in read(text).problems[0].text
+
+
+def test_the_json_report_reads_as_the_text() -> None:
+    (figure,) = read(logs.nccl_json(H100, range(8), 478.5)).figures
+    assert (figure.test, figure.gb_per_s, len(figure.gpus)) == ("all_reduce_perf", 478.5, 8)
+    assert figure.gpus[0].domain == 0
+
+
+@pytest.mark.parametrize("key", ["results", "config"])
+@pytest.mark.parametrize("value", [None, 3, [3], {"a": 1}, [{"size": "x"}]])
+def test_a_json_report_of_another_shape_holds_no_figure(key: str, value: object) -> None:
+    document = json.loads(logs.nccl_json(H100, range(8), 478.5))
+    document[key] = value
+    log = read(json.dumps(document))
+    assert key == "config" or log.figures == ()
+
+
+def test_more_ranks_than_any_job_are_refused() -> None:
+    text = logs.nccl_tests(H100, (0,), 1.0)
+    line = next(line for line in text.splitlines() if "Rank" in line)
+    with pytest.raises(InputError, match="ranks"):
+        read(text + f"{line}\n" * 5000)

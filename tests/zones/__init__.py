@@ -1,1 +1,0 @@
-"""Tests of the NUMA zones that schedulers are told of."""
