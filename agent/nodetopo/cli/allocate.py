@@ -171,16 +171,10 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
     devices = _devices(snapshot, args)
     allocator: DeviceAllocator
     if args.replicas is not None or args.mig is not None:
-        from nodetopo.allocation.shared.allocator import (  # noqa: PLC0415 - only here
-            SharedAllocator,
-        )
-        from nodetopo.allocation.shared.terms import shared_terms  # noqa: PLC0415 - only here
+        from nodetopo.cli.allocate_shared import shared_allocator  # noqa: PLC0415 - whole GPUs do without
 
-        # NVIDIA's plugin spreads replicas by default; contention is what counts there. MIG
-        # instances do not disturb each other, and packed they leave whole GPUs whole.
-        spread = args.replicas is not None
-        allocator = SharedAllocator(snapshot, devices, rules, spread=spread)
-        terms = shared_terms(rules.policy, spread=spread)
+        is_mig = args.replicas is None
+        allocator, terms = shared_allocator(snapshot, devices, rules, is_mig=is_mig)
     else:
         allocator, terms = Allocator(snapshot, rules), terms_for(policy, args.size)
     named = device_ids(snapshot, devices, args.available)

@@ -59,18 +59,20 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
         return _service_account()
     is_direct = not any(map(os.environ.get, (*_PROXIES, *_PLAIN_PROXIES)))
     if kubeconfig is not None and is_direct:
-        from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
-
         from nodetopo.kubeapi.kubeconfig import plain  # noqa: PLC0415 - pods have an account
 
         if (found := plain(kubeconfig, context)) is not None:
-            return Access(found.host, PoolManager(**found.pool_settings), found.credentials)
+            return Access(found.host, _pool(**found.pool_settings), found.credentials)
     return _by_package(kubeconfig, context, is_in_pod=is_in_pod)
 
 
-def _service_account() -> Access:
+def _pool(**settings: Any) -> Any:
     from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
 
+    return PoolManager(**settings)
+
+
+def _service_account() -> Access:
     host, port = os.environ[_HOST], os.environ.get(_PORT, "443")
     authority = service_account.DIRECTORY / "ca.crt"
     try:
@@ -81,7 +83,7 @@ def _service_account() -> Access:
         raise _unusable(_OWN, f"{authority}: {error.strerror}") from error
     return Access(
         f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        PoolManager(cert_reqs="CERT_REQUIRED", ca_certs=str(authority)),
+        _pool(cert_reqs="CERT_REQUIRED", ca_certs=str(authority)),
         _token,
     )
 
@@ -96,12 +98,11 @@ def _token() -> Mapping[str, str]:
 
 def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool) -> Access:
     # Imported here: a pod without a proxy, and a command line without a cluster, never need it.
-    from kubernetes import config  # noqa: PLC0415
-    from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
+    from kubernetes import client, config  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
 
     load: Any = config  # the package is typed, but for this module of it
-    configuration = Configuration()
+    configuration = client.Configuration()
     try:
         if is_in_pod:
             load.load_incluster_config(client_configuration=configuration)
@@ -110,7 +111,7 @@ def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool
             load.load_kube_config(
                 file, context, client_configuration=configuration, persist_config=False
             )
-        client = ApiClient(configuration)
+        api = client.ApiClient(configuration)
     # The package does not check types: a file that is no kubeconfig ends in any of these.
     except (
         config.ConfigException,
@@ -132,7 +133,7 @@ def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool
             raise ApiUnavailable(cause, "mount the token") from error
         return {item["key"]: item["value"] for item in settings if item["in"] == "header"}
 
-    return Access(str(configuration.host), client.rest_client.pool_manager, credentials)
+    return Access(str(configuration.host), api.rest_client.pool_manager, credentials)
 
 
 def _unusable(account: object, reason: object) -> ApiUnavailable:

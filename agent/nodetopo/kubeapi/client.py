@@ -236,14 +236,12 @@ class Api:
     def _watch(
         self, path: str, query: Mapping[str, str], form: str, silence_s: float, max_event: int
     ) -> "Stream":
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
-
         response = self._request("GET", path, query, {"Accept": form}, read_s=silence_s)
         if response.status == 200:
             return Stream(response, f"{self.host}{path}", max_event)
         try:
             content = response.read(MAX_REFUSAL)
-        except HTTPError:  # the body was lost on the way
+        except _http_error():  # the body was lost on the way
             content = b""
         finally:
             response.close()
@@ -300,15 +298,19 @@ class Api:
     @contextmanager
     def _reaching(self, method: str, path: str) -> Iterator[None]:
         """Raise Unreachable for a connection that fails."""
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
-
         try:
             yield
-        except HTTPError as error:
+        except _http_error() as error:
             raise Unreachable(
                 f"{method} {self.host}{path}: {error}",
                 "check the address in the kubeconfig and that the API server runs",
             ) from error
+
+
+def _http_error() -> type[Exception]:
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
+
+    return HTTPError
 
 
 class Stream:
@@ -356,14 +358,12 @@ class Stream:
             self._response.shutdown()
 
     def _lines(self) -> Iterator[bytes]:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - costs memory before use
-
         rest = b""
         chunks = self._response.stream(self._max_event, decode_content=False)
         while True:
             try:
                 chunk = next(chunks, None)
-            except (HTTPError, OSError, ValueError) as error:
+            except (_http_error(), OSError, ValueError) as error:
                 if self._is_cancelled:
                     return
                 raise ApiUnavailable(f"watch {self._name}: {error}") from error
