@@ -16,10 +16,10 @@ from nodetopo.kernel.store import SnapshotStore
 from nodetopo.kernel.target import Machine, Target
 from nodetopo.model.nvml_event import NvmlStatus
 from nodetopo.model.snapshot import Snapshot
-from tests.deviceplugin.machines import node
+from tests.deviceplugin import machines
 from tests.generous_deadlines import generous_deadlines
 
-WHOLE = node("h100x8-nvswitch-2numa-8cx7")
+WHOLE = machines.node("h100x8-nvswitch-2numa-8cx7")
 
 QUIET: dict[str, Any] = {
     "device_list_strategy": ("cdi-cri",),  # not by this machine's files
@@ -32,10 +32,10 @@ Kind = TypeVar("Kind", bound=Component)
 
 
 def kernel_of(
-    directory: Path, snapshot: Snapshot = WHOLE, *, simulated: str | None = None, **settings: Any
+    directory: Path, node: Snapshot = WHOLE, *, simulated: str | None = None, **settings: Any
 ) -> Kernel:
-    """Return the kernel of a daemon on *snapshot* that serves the kubelet in *directory*."""
-    machine = Machine(read=lambda: snapshot, reread=lambda: None, nvml=NvmlStatus)
+    """Return the kernel of a daemon on *node* that serves the kubelet in *directory*."""
+    machine = Machine(read=lambda: node, reread=lambda: None, nvml=NvmlStatus)
     chosen: dict[str, Any] = {
         **QUIET,
         "kubeconfig": directory / "none",
@@ -67,15 +67,20 @@ def with_settings(kernel: Kernel, **settings: Any) -> None:
 
 @contextmanager
 def running(
-    *names: str, snapshot: Snapshot = WHOLE, simulated: str | None = None, **settings: Any
+    *names: str, node: Snapshot = WHOLE, simulated: str | None = None, **settings: Any
 ) -> Iterator[Kernel]:
-    """Yield a kernel with the components *names* beside a kubelet, which have taken nothing yet."""
+    """Yield a kernel with the components *names* on *node*, alongside a kubelet.
+
+    They have taken nothing yet, and none of their loops runs. The kubelet is a stand-in, by
+    ``kubelet_of``.
+    """
     with (
         generous_deadlines(),
         TemporaryDirectory(prefix="nodetopo-") as folder,
-        FakeKubelet(Path(folder)),
+        FakeKubelet(Path(folder)) as kubelet,
     ):
-        kernel = kernel_of(Path(folder), snapshot, simulated=simulated, **settings)
+        kernel = kernel_of(Path(folder), node, simulated=simulated, **settings)
+        _kubelets[id(kernel)] = kubelet
         try:
             for name in names:
                 added(kernel, name)
@@ -83,3 +88,13 @@ def running(
         finally:
             for component in kernel.running:
                 component.close()
+            del _kubelets[id(kernel)]
+
+
+def kubelet_of(kernel: Kernel) -> FakeKubelet:
+    """Return the stand-in for the kubelet that the components of *kernel* serve."""
+    return _kubelets[id(kernel)]
+
+
+_kubelets: dict[int, FakeKubelet] = {}
+"""By the identity of the kernel, which does not know that its kubelet is a stand-in."""

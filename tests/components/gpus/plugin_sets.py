@@ -2,56 +2,40 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from nodetopo.components.gpus.plan import load_table
-from nodetopo.components.gpus.plugins import PluginSet
+from nodetopo.components.gpus.component import Gpus
 from nodetopo.components.rdma.companion import HcaCompanion
-from nodetopo.components.rdma.plan import RdmaPlan
-from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
-from nodetopo.kernel.offers import NoCompanion
-from nodetopo.kernel.places import Places
-from nodetopo.kernel.settings.declare import Settings
+from nodetopo.components.rdma.component import Hcas
+from nodetopo.kernel.component import Kernel
 from nodetopo.model.hca_health import HcaHealth
 from tests.deviceplugin.eventually import eventually
-from tests.generous_deadlines import generous_deadlines
+from tests.kernel.running import component_of, kernel_of, kubelet_of, running
 
 WAIT_S = 60.0
 
 
 class ServedNode:
-    """A set of plugins, and the kubelet that it serves."""
+    """The plugins of GPUs and HCAs, and the kubelet that they serve."""
 
-    def __init__(
-        self,
-        plugins: PluginSet,
-        companion: HcaCompanion | None,
-        kubelet: FakeKubelet,
-        directory: Path,
-    ) -> None:
-        self.plugins = plugins
-        self._companion = companion
-        self.kubelet = kubelet
-        self.directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.plugins = component_of(kernel, Gpus).plugins
+        self.kubelet = kubelet_of(kernel)
+        self.directory = kernel.target.socket_dir
 
     def reconfigure(self, **settings: Any) -> None:
         """Ask for other settings, all but *settings* as they are by default."""
-        settings = {"device_list_strategy": ("cdi-cri",), **settings}
-        chosen = Settings(node_name="n", device_plugin_dir=self.directory, **settings)
-        change = self.plugins.reconfigured(chosen, load_table(chosen))
-        if self._companion is not None:
-            plan = RdmaPlan.of(chosen, is_simulated=False)
-            self._companion.use(plan, Places.of(chosen, self.directory, is_simulated=False))
-        change()
+        chosen = kernel_of(self.directory, **settings).settings
+        changes = [component.reconfigured(chosen) for component in self.kernel.running]
+        for change in reversed(changes):
+            change()
 
     @property
     def hcas(self) -> HcaCompanion:
         """The HCAs that are offered alongside the GPUs."""
-        assert self._companion is not None
-        return self._companion
+        return component_of(self.kernel, Hcas).companion
 
     def have_unhealthy(self, *keys: str) -> None:
         """Have the HCAs with these *keys* Unhealthy from the next snapshot on."""
@@ -78,32 +62,8 @@ class ServedNode:
         return eventually(lambda: self.kubelet.view(resource) is None)
 
 
-def companion_of(settings: Settings, directory: Path) -> HcaCompanion | None:
-    """Return what offers HCAs by *settings* to the kubelet in *directory*, if they ask for any."""
-    if settings.rdma_config is None and settings.gpu_hca_resource is None:
-        return None
-    plan = RdmaPlan.of(settings, is_simulated=False)
-    return HcaCompanion(plan, Places.of(settings, directory, is_simulated=False))
-
-
 @contextmanager
 def serving_node(**settings: Any) -> Iterator[ServedNode]:
-    """Yield a set of plugins with *settings* that has taken nothing yet."""
-    settings = {"device_list_strategy": ("cdi-cri",), **settings}  # not by this machine's files
-    with (
-        generous_deadlines(),
-        TemporaryDirectory(prefix="nodetopo-") as directory,
-        FakeKubelet(Path(directory)) as it,
-    ):
-        chosen = Settings(node_name="n", device_plugin_dir=Path(directory), **settings)
-        companion = companion_of(chosen, Path(directory))
-        plugins = PluginSet(
-            chosen,
-            Path(directory),
-            load_table(chosen),
-            companion=lambda: companion or NoCompanion(),
-        )
-        try:
-            yield ServedNode(plugins, companion, it, Path(directory))
-        finally:
-            plugins.stop()
+    """Yield the plugins that *settings* ask for; they have taken nothing yet."""
+    with running("gpus", "rdma", **settings) as kernel:
+        yield ServedNode(kernel)
