@@ -65,7 +65,7 @@ def attribute(api: FakeObjects, name: str) -> Any:
     return told.get(name)
 
 
-def test_a_pod_that_comes_and_goes_is_told_within_seconds(
+def test_zones_are_updated_within_seconds_of_pod_changes(
     api: FakeObjects, kubelet: FakeKubelet, agent: SimulatedAgent
 ) -> None:
     assert (free_gpus(api), attribute(api, "topologyManagerPolicy")) == ([2, 2], "single-numa-node")

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nodetopo.kernel.http.family import (
-    HAS_HCAS,
-    HCAS_OFFERED,
     Family,
     MetricKind,
     Per,
@@ -16,6 +14,9 @@ from nodetopo.kernel.http.family import (
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort
 from nodetopo.model.hca_health import HcaHealthView
 from nodetopo.model.snapshot import Snapshot
+
+HAS_HCAS = "the node has HCAs"
+HCAS_OFFERED = "HCAs are offered"
 
 PORT_STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4, "ACTIVE_DEFER": 5}
 """Numbers of the kernel (include/rdma/ib_verbs.h, enum ib_port_state)."""

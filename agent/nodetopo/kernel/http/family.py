@@ -135,6 +135,4 @@ def present(names: Iterable[str], among: Iterable[str]) -> Samples:
 
 
 SCANNED = "the node was scanned"
-HAS_HCAS = "the node has HCAs"
-HCAS_OFFERED = "HCAs are offered"
-"""Conditions that several families have in common."""
+"""The condition of families about the node, in several components."""
