@@ -186,7 +186,7 @@ class Soak:
         component = kind.__new__(kind)
         for attribute, value in {"kernel": self._kernel, "name": name, **parts}.items():
             setattr(component, attribute, value)
-        self._kernel.running.append(component)
+        self._kernel.running = (*self._kernel.running, component)
 
     def _clock(self) -> float:
         return self.now

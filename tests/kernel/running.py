@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
+from nodetopo.kernel.assembly import add
 from nodetopo.kernel.component import Component, Kernel
 from nodetopo.kernel.components import terms_of
-from nodetopo.kernel.made import add
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kernel.store import SnapshotStore
 from nodetopo.kernel.target import Machine, Target

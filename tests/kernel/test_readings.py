@@ -50,5 +50,5 @@ def test_the_kernel_is_as_ready_as_all_its_components() -> None:
 
     with running() as kernel:
         assert kernel.not_ready() is None
-        kernel.running += [with_problem("A: one"), with_problem("B: two\n3")]
+        kernel.running = (with_problem("A: one"), with_problem("B: two\n3"))
         assert kernel.not_ready() == "A: one\nB: two 3"

@@ -15,11 +15,11 @@ import structlog
 from nodetopo.errors import AgentError
 from nodetopo.footprint import settle
 from nodetopo.kernel import logs, loops
+from nodetopo.kernel.assembly import checked, make
 from nodetopo.kernel.component import Component, Kernel, NvmlEvents, Start, wait_registered
 from nodetopo.kernel.descriptors import raise_descriptor_limit
 from nodetopo.kernel.log_writer import LOG_FILE
 from nodetopo.kernel.loops import ActorGroup
-from nodetopo.kernel.made import checked, make
 from nodetopo.kernel.settings.declare import Settings, only_reading
 from nodetopo.kernel.settings.kept import SETTINGS_FILE, health_file, keep_settings
 from nodetopo.kernel.settings.reload import Reloader
@@ -66,13 +66,9 @@ def run(settings: Settings, report: Report | None = None, reloader: Reloader | N
         target = stack.enter_context(open_target(settings, on_events, ours))
         if target.served_by is not None:
             settings = only_reading(settings)
-        kernel = Kernel(
-            settings=settings,
-            target=target,
-            reloader=reloader,
-            nvml_events=events,
+        daemon = Daemon(
+            Kernel(settings=settings, target=target, reloader=reloader, nvml_events=events)
         )
-        daemon = Daemon(kernel)
         stack.callback(daemon.close)
         return daemon.run(report)
 
@@ -85,7 +81,7 @@ class Daemon:
         self.kernel = kernel
         self._group = ActorGroup()
         self._metrics: MetricsServer | None = None
-        kernel.start, kernel.check, kernel.grow = self._group.start, checked, self._grow
+        kernel.start, kernel.admit = self._group.start, self._admit
         self._first = make(kernel, Start.AT_ONCE)
         if kernel.reloader is not None:
             kernel.reloader.on_news = kernel.wake.set
@@ -101,9 +97,7 @@ class Daemon:
             self._group.start("registered", self._run_registered)
         else:
             self._group.start("publishers", self._run_publishers)
-        is_shown = True
-        if report is not None:
-            is_shown = report(kernel, self._group.stopping)
+        is_shown = report is None or report(kernel, self._group.stopping)
         if kernel.settings.once:
             self._group.stop()
         failed = self._group.wait(GRACE_S)
@@ -124,7 +118,7 @@ class Daemon:
     def _stop(self) -> None:
         self._group.stop()
         self.kernel.store.close()
-        for component in tuple(self.kernel.running):
+        for component in self.kernel.running:
             component.wake()
         if self.kernel.events is not None:
             self.kernel.events.wake()
@@ -137,9 +131,10 @@ class Daemon:
         if self.kernel.reloader is not None:
             self.kernel.reloader.ask()
 
-    def _grow(self) -> None:
-        """Start the components that start at once, and that changed settings ask for by now."""
-        self._run_loops(make(self.kernel, Start.AT_ONCE))
+    def _admit(self, settings: Settings) -> Callable[[], None]:
+        """Check *settings* for components that do not run; return what starts them if wanted."""
+        checked(settings, {component.name for component in self.kernel.running})
+        return lambda: self._run_loops(make(self.kernel, Start.AT_ONCE))
 
     def _run_loops(self, components: Iterable[Component]) -> None:
         for component in components:
@@ -153,8 +148,7 @@ class Daemon:
         registration.
         """
         gpus, scans = self.kernel.gpus, self.kernel.scans
-        assert gpus is not None
-        assert scans is not None
+        assert gpus is not None and scans is not None  # noqa: PT018 - the GPUs' component sets both
         if not wait_registered(stopping, lambda: gpus.is_decided or scans.is_blind, quiet_s=0):
             self._publish()
             self._run_registered(stopping)
@@ -182,11 +176,9 @@ class Daemon:
 
     def _serve(self, address: str) -> None:
         """Serve metrics, unless the address cannot be used."""
-        from nodetopo.kernel.http.families import (  # noqa: PLC0415 - see _run_publishers
-            families,
-            readings,
-        )
-        from nodetopo.kernel.http.server import serve_metrics  # noqa: PLC0415 - same
+        # Loaded after the registration: see _run_publishers.
+        from nodetopo.kernel.http.families import families, readings  # noqa: PLC0415
+        from nodetopo.kernel.http.server import serve_metrics  # noqa: PLC0415
 
         kernel, log = self.kernel, structlog.get_logger()
         families()  # imports what a scrape must not

@@ -161,12 +161,9 @@ def _start_nothing(_name: str, _loop: Loop) -> None:
     """Stand for the supervisor of loops before there is one."""
 
 
-def _accept(_settings: Settings) -> None:
+def _admit_nobody(_settings: Settings) -> Callable[[], None]:
     """Stand for the same."""
-
-
-def _grow_nothing() -> None:
-    """Stand for the same."""
+    return lambda: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,9 +187,10 @@ class Kernel:
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
         start: runs a loop in a thread, by its name.
-        check: raises AgentError for settings that no component can use.
-        grow: starts the components that changed settings ask for.
-        running: the components that have been made, in the order of the table.
+        admit: checks changed settings for the components that they may ask for, as ``reconfigured``
+            of a component does; returns what starts these.
+        running: the components that have been made, in the order of the table; replaced, not
+            changed, as other threads go through them.
         failure: why only a new container can help; ``None`` as a rule.
         watch: of the Node; ``None`` before there is one.
         wants_watch: whether somebody needs it whatever labels do.
@@ -215,9 +213,8 @@ class Kernel:
     claims: Claims | None = None
     page: Answer | None = None
     start: Callable[[str, Loop], None] = _start_nothing
-    check: Callable[[Settings], object] = _accept
-    grow: Callable[[], None] = _grow_nothing
-    running: list[Component] = field(default_factory=list)
+    admit: Callable[[Settings], Callable[[], None]] = _admit_nobody
+    running: tuple[Component, ...] = ()
     failure: str | None = None
     watch: NodeWatch | None = None
     wants_watch: bool = False
@@ -257,12 +254,12 @@ class Kernel:
             return
 
         def apply(settings: Settings) -> None:
-            self.check(settings)
+            start_admitted = self.admit(settings)
             changes = [component.reconfigured(settings) for component in self.running]
             self.settings = settings
             for change in reversed(changes):  # the GPUs come last, with all that joins them
                 change()
-            self.grow()
+            start_admitted()
 
         self.reloader.poll(apply)
 
@@ -270,12 +267,12 @@ class Kernel:
         """Yield what the settings and all components have to report, and forget it."""
         if self.reloader is not None:
             yield from self.reloader.notices()
-        for component in tuple(self.running):
+        for component in self.running:
             yield from component.notices()
 
     def not_ready(self) -> str | None:
         """Return why /readyz says no, a line ``Reason: sentence`` each; ``None`` if it says yes."""
-        return joined(line for component in tuple(self.running) for line in component.not_ready())
+        return joined(line for component in self.running for line in component.not_ready())
 
     def report(self, notices: Iterable[Notice]) -> None:
         """Report *notices* in their order, in the log and as Events about the Node."""

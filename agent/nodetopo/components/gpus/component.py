@@ -176,6 +176,10 @@ class Gpus(Component):
             ),
         )
 
+    def wake(self) -> None:
+        """Have the loop that scans see now that the daemon stops."""
+        self.scans.scan_soon()
+
     def close(self) -> None:
         """Leave the kubelet."""
         self.plugins.stop()

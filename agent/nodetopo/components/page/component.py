@@ -42,7 +42,7 @@ class Page(Component):
 def page_state(kernel: Kernel) -> PageState:
     """Return what the page shows now; nothing is opened or asked for."""
     settings, current, target = kernel.settings, kernel.store.current, kernel.target
-    shown = merged(component.shown() for component in tuple(kernel.running))
+    shown = merged(component.shown() for component in kernel.running)
     names = frozenset(
         text
         for listed in shown.pods

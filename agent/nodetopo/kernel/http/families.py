@@ -221,7 +221,7 @@ def readings(kernel: Kernel) -> dict[str, object]:
     """Return the readings of *kernel* and of every component, of those that are off an idle one."""
     current = kernel.store.current
     snapshot = None if current is None else current.snapshot
-    running = {component.name: component for component in tuple(kernel.running)}
+    running = {component.name: component for component in kernel.running}
     reloader = kernel.reloader
     return {
         KERNEL: KernelReading(
