@@ -28,10 +28,10 @@ class Gpus(Component):
     """Runs the loops that scan, reconcile and compare registrations.
 
     Attributes:
-        plugins: what is offered, HCAs included.
-        health: ``None`` where GPUs are not watched.
-        expected: how many GPUs there should be; ``None`` for a simulated machine.
-        pause: whether somebody asks for a free driver; ``None`` without an API server.
+        plugins: offer the devices, HCAs included.
+        health: ``None`` where health is not watched.
+        expected: the GPU count that the machine should have; ``None`` for a simulated machine.
+        pause: requests for a free driver; ``None`` without an API server.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -95,7 +95,7 @@ class Gpus(Component):
                 yield "expected run times", self._run_run_times
 
     def reconfigured(self, settings: GpuSettings) -> Callable[[], None]:
-        """Check *settings*; return what offers the GPUs by them.
+        """Validate *settings*; return a callable that applies them.
 
         Raises:
             AgentError: they cannot be used.
@@ -103,7 +103,7 @@ class Gpus(Component):
         return self.plugins.reconfigured(settings, load_table(settings))
 
     def notices(self) -> Iterator[Notice]:
-        """Yield what is new of the GPUs' health, of the driver, and of what is offered."""
+        """Yield the notices of the GPUs' health, the driver, and the offered devices."""
         if self.health is not None:
             yield from self.health.notices()
         if self.pause is not None:
@@ -116,7 +116,7 @@ class Gpus(Component):
         yield from self._offer_notices.of_cdi(plugins.cdi_problem)
 
     def not_ready(self) -> Iterable[str]:
-        """Return what keeps GPUs from pods: driver, kubelet, other plugins, or files."""
+        """Return the reasons that keep GPUs from pods: driver, kubelet, other plugins, or files."""
         plugins, pause, states = self.plugins, self.pause, self.plugins.states
         hand_over = plugins.hand_over
         return not_ready(
@@ -131,7 +131,7 @@ class Gpus(Component):
         )
 
     def observed(self) -> GpuReading:
-        """Return what is offered and registered, and the health of the GPUs."""
+        """Return the offered and registered resources, and the health of the GPUs."""
         plugins, health, current = self.plugins, self.health, self.kernel.store.current
         states = plugins.states
         is_registered = {name: state.is_registered for name, state in states.items()}
@@ -151,7 +151,7 @@ class Gpus(Component):
         )
 
     def shown(self) -> Shown:
-        """Return what is offered and how, the latest allocations, and the health of the GPUs."""
+        """Return the offered resources, the latest allocations, and the health of the GPUs."""
         plugins, health, settings = self.plugins, self.health, self.kernel.settings
         resources = []
         for served in plugins.served:
@@ -198,7 +198,7 @@ class Gpus(Component):
         return counts
 
     def _unoffered(self) -> dict[str, bool]:
-        """Return what the kubelet lacks while nothing is offered that ought to be."""
+        """Return the resources that the kubelet lacks although they should be offered."""
         settings = self.kernel.settings
         is_dras = settings.dra or bool(self.plugins.served_by_dra)
         is_none = settings.offer_gpus == "never" or is_dras

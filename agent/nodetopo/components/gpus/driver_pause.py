@@ -1,4 +1,4 @@
-"""Whether somebody asks for the driver to be free, by labels of the Node."""
+"""Requests for a free driver, made by labels of the Node."""
 
 import threading
 import time
@@ -22,16 +22,16 @@ _MOST_NOTICES = 16
 
 
 class DriverPause:
-    """Follows the Node's labels that ask for the driver to be free; any thread can read it.
+    """Follows the Node labels that request a free driver; any thread can read it.
 
-    A Node that is gone, and an API server that does not answer, change nothing.
+    A deleted Node or an unreachable API server changes nothing.
 
     Attributes:
         on_change: called by the thread of the watch when a pause begins or ends.
 
     Args:
         clock: monotonic seconds.
-        now: the time for people.
+        now: returns the wall-clock time.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DriverPause:
         self.on_change()
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what to report since the last call, and forget it."""
+        """Return the notices since the last call, and forget them."""
         with self._lock:
             if self._claim is not None and self._clock() - self._reported_at >= LONG_S:
                 self._reported_at = self._clock()

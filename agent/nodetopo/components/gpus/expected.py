@@ -13,10 +13,10 @@ from nodetopo.topology.presence import gpus_of_type, present_gpus
 
 
 class ExpectedGpuCount:
-    """Adds to snapshots what the machine should have; any thread can note labels.
+    """Adds the expected GPU count to snapshots; any thread can note labels.
 
     Args:
-        state: the health file, beside which the number is kept where *settings* name no file;
+        state: the health file, next to which the count is kept unless *settings* name a file;
             ``None`` keeps it in memory.
     """
 
@@ -32,7 +32,7 @@ class ExpectedGpuCount:
         self._type = labels.get(INSTANCE_TYPE)
 
     def put_into(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with what is expected of the machine."""
+        """Return *snapshot* with the expected GPU count."""
         return replace(snapshot, expected_gpus=self._expected(snapshot))
 
     def _expected(self, snapshot: Snapshot) -> ExpectedGpus | None:
@@ -48,7 +48,7 @@ class ExpectedGpuCount:
 
 
 def expected_by_setting(count: int) -> ExpectedGpus:
-    """Return what the setting ``expect-gpus`` says."""
+    """Return the count of the setting ``expect-gpus``."""
     return ExpectedGpus(count=count, source="`expect-gpus` says", is_set=True)
 
 
@@ -58,7 +58,7 @@ def expected_by_history(most: int | None) -> ExpectedGpus | None:
 
 
 def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | None:
-    """Return what the setting or the daemon's file says; it writes nothing."""
+    """Return the count from the setting or the daemon's file, without writing."""
     if settings.expect_gpus is not None:
         return expected_by_setting(settings.expect_gpus)
     path = _count_file(settings, state)

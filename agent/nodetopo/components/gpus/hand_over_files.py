@@ -24,21 +24,21 @@ from nodetopo.model.snapshot import Snapshot
 
 
 class HandOverFiles:
-    """Chooses how devices are handed over, and writes the host's files that containers see.
+    """Chooses how containers get devices, and writes the host files that they need.
 
     One thread changes it; any thread can read it.
 
     Attributes:
-        has_claims: whether pods have claims of our DRA driver though it is off; their containers
+        has_claims: whether pods have claims of our DRA driver although it is off; their containers
             need the CDI names of GPUs that are not offered.
-        chosen: the way that the node's setup asks for; ``None`` where a setting gives it, or
-            where nothing is offered.
-        cdi_problem: why our CDI specification is not what it should be; ``None`` if it is, or is
-            not ours.
+        chosen: the strategy detected from the node's setup; ``None`` where a setting gives it or
+            nothing is offered.
+        cdi_problem: why our CDI specification is wrong or missing; ``None`` if it is right, or
+            unused.
     """
 
     def __init__(self, *, is_simulated: bool) -> None:
-        """Write nothing yet; nor will a simulated machine look at the host."""
+        """Write nothing yet; for a simulated machine, never read the host's files."""
         self.has_claims = False
         self.chosen: HandOver | None = None
         self.cdi_problem: str | None = None
@@ -50,9 +50,9 @@ class HandOverFiles:
         self._nodes: frozenset[str] = frozenset()
 
     def has_changed(self, plan: PluginPlan) -> bool:
-        """Return whether the files that decide the way differ from those it was chosen by.
+        """Return whether the files that determined the strategy have changed.
 
-        It costs a look at the state of some ten files, 0.04 ms of CPU.
+        It stats some ten files, 0.04 ms of CPU.
         """
         if self.chosen is None or self._is_simulated:
             return False
@@ -60,7 +60,7 @@ class HandOverFiles:
         return before is None or file_state(plan.settings.host_root, self._setup) != before[0]
 
     def choose(self, plan: PluginPlan, snapshot: Snapshot, offered: Offer) -> PluginPlan:
-        """Return *plan* with the way to hand over what is *offered*, and log a new way."""
+        """Return *plan* with the hand-over strategy for *offered*, and log a change of it."""
         if not plan.is_auto or not offered.resources:
             self.chosen = None
             return plan
@@ -91,10 +91,10 @@ class HandOverFiles:
         return plan.handing_over_by(chosen.strategy)
 
     def write(self, plan: PluginPlan, known: Snapshot, offered: Offer, minors: Minors) -> Offer:
-        """Write the files, and log what is wrong with them.
+        """Write the files, and log problems with them.
 
-        Return *offered* with every device Unhealthy that containers would be given by a name that
-        no CDI specification of ours defines: the runtime would start none of them.
+        Return *offered* with every device Unhealthy whose CDI name our specifications do not
+        define: the runtime would fail to start its containers.
         """
         problem = None
         warnings: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class HandOverFiles:
 
 
 def _publishable_uuids(gpus: Iterable[Gpu]) -> Iterator[str]:
-    """Yield what claims may be given: GPUs, and MIG devices in place of theirs."""
+    """Yield the devices that claims can get: GPUs, and MIG devices in place of their GPUs."""
     for gpu in gpus:
         if gpu.uuid is None or gpu.is_lost:
             continue

@@ -1,4 +1,4 @@
-"""Metrics of the GPUs: what the kubelet has of them, what they are and do, and their health."""
+"""Metrics of the GPUs: registration with the kubelet, facts, and health."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,19 +26,19 @@ REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What is offered to the kubelet, and the health of the GPUs.
+    """The devices offered to the kubelet, and the health of the GPUs.
 
     Attributes:
         snapshot: ``None`` before the first scan has ended.
         registrations: resource → registrations that the kubelet accepted.
-        is_registered: resource → whether the kubelet has it now.
-        conflicts: resource → which competing plugin serves it, a sentence.
-        devices: resource → ``healthy`` or ``unhealthy`` → devices that are offered to the kubelet.
-        allocations: resource → containers that were given devices of it.
+        is_registered: resource → whether it is registered now.
+        conflicts: resource → the competing plugin that serves it, a sentence.
+        devices: resource → ``healthy`` or ``unhealthy`` → offered devices.
+        allocations: resource → containers that got devices of it.
         unchosen: resource → preferred allocations that were any valid set.
         strategies: how devices are handed to containers; empty while nothing is offered.
         health: by GPU; empty where health is not watched.
-        xid_counts: (GPU uuid, XID) → how often it was seen.
+        xid_counts: (GPU uuid, XID) → occurrences.
         nvml_failures: consecutive failures to read NVML.
         is_driver_paused: whether NVML is closed because a label asks for a free driver.
     """
@@ -74,9 +74,9 @@ def _each(value: Callable[[Gpu, Snapshot], float | None]) -> Callable[[GpuReadin
 
 
 def _known(reading: GpuReading) -> Iterator[tuple[str, str, GpuHealth]]:
-    """Yield (index, id, health) of the GPUs of the node, then of those that only health knows.
+    """Yield (index, id, health) of the node's GPUs, then of GPUs known only to the health.
 
-    A GPU that the driver forgot has no index; that is empty then. A lost GPU is unhealthy.
+    The index of a GPU that the driver forgot is empty. A lost GPU is unhealthy.
     """
     gpus = reading.snapshot.gpus if reading.snapshot else ()
     for gpu in gpus:
@@ -94,7 +94,7 @@ def _health_each(value: Callable[[GpuHealth], bool]) -> Callable[[GpuReading], S
 
 
 def _is_registered(fabric: Fabric | None) -> bool | None:
-    """Return whether a GPU is in its fabric; ``None`` where it has none, or that is unknown."""
+    """Return whether a GPU has joined its fabric; ``None`` without a fabric or if unknown."""
     if fabric is None or fabric.state is FabricState.NOT_SUPPORTED:
         return None
     return fabric.state is FabricState.COMPLETED and not fabric.status

@@ -1,4 +1,4 @@
-"""What is reported of the devices that are offered: what is new since the last look."""
+"""Notices about the offered devices: changes since the last look."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ from nodetopo.topology.presence import missing_text
 
 
 class OfferNotices:
-    """Compares what is offered with the last time; one thread uses it."""
+    """Compares the offered devices with the previous look; for one thread."""
 
     def __init__(self) -> None:
         self._reported: dict[str, Mapping[str, str]] = {}  # reason → resource → sentence
@@ -48,7 +48,7 @@ class OfferNotices:
     def _by_resource(
         self, reason: str, now: Mapping[str, str], over: tuple[str, str]
     ) -> Iterator[Notice]:
-        """Yield the new sentences of *now*, by resource, and what is *over*."""
+        """Yield the new sentences of *now*, by resource, and *over* once none is left."""
         before = self._reported.get(reason, {})
         self._reported[reason] = now
         for resource, text in now.items():
@@ -105,12 +105,12 @@ class OfferNotices:
 
 
 def conflicts(states: Mapping[str, PluginState]) -> dict[str, str]:
-    """Return what is known of the other plugin that has taken a resource, by resource."""
+    """Return the sentences about other plugins that have taken a resource, by resource."""
     return {name: state.conflict for name, state in states.items() if state.conflict is not None}
 
 
 def _notice(reason: str, message: str, *, is_warning: bool, key: str | None = None) -> Notice:
-    """Return a notice about the node; one reason is one matter unless *key* says another."""
+    """Return a notice about the node; its reason is its key unless *key* is given."""
     return Notice(
         reason=reason, message=message, is_warning=is_warning, gpu=None, key=key or reason
     )

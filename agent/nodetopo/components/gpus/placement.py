@@ -32,7 +32,7 @@ _ALL_HEALTHY: HealthView = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Current:
-    """What answers are made from; replaced as a whole, so that readers need no lock."""
+    """The data for answers; replaced as a whole, so that readers need no lock."""
 
     snapshot: Snapshot
     gpus: Mapping[str, str]
@@ -43,7 +43,7 @@ class _Current:
 
 
 class Placement:
-    """Chooses among the devices of one resource; any thread may ask while another updates it."""
+    """Chooses among the devices of one resource; any thread can ask while another updates it."""
 
     def __init__(self, policy: Policy, model: Model, table: BandwidthTable | None = None) -> None:
         """Choose by *policy* and *model*; *table* holds measured bandwidths, if given."""
@@ -69,11 +69,11 @@ class Placement:
     ) -> None:
         """Place the devices of *resource* on *snapshot* from now on.
 
-        Devices of GPUs that *health* calls degraded are chosen only where nothing else is left.
-        A snapshot without GPUs changes nothing, unless the settings have changed.
+        Devices of degraded GPUs are chosen only when no others are left. A snapshot without GPUs
+        changes nothing, unless the settings have changed.
 
-        The allocator is kept, with all that it has computed, while the facts that placement
-        depends on are the same.
+        The allocator is kept, with all that it has computed, while the facts that placement depends
+        on are the same.
         """
         before = self._current if self._is_configured else None
         self._is_configured = True
@@ -146,9 +146,9 @@ class Placement:
     def explain(self, ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
         """Return the keys of the log line for *ids*; what is unknown is ``None``.
 
-        *asked* is the request that was answered with *ids*; ``None`` where the kubelet chose
-        itself. Then, or where a device is unknown, it is not known what else was available, and
-        the line only says what the set is worth.
+        *asked* is the request that was answered with *ids*; ``None`` where the kubelet chose. Then,
+        or with an unknown device, the alternatives are unknown, and the line only has the set's
+        score.
         """
         current = self._current
         if current is None:

@@ -36,7 +36,7 @@ from nodetopo.topology.neighbours import NOBODY, ServedByDra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource:
-    """A resource, the plugin that offers it, and what chooses among its devices."""
+    """A resource, the plugin that offers it, and the placement that chooses its devices."""
 
     resource: Resource
     plugin: DevicePlugin
@@ -45,7 +45,7 @@ class ServedResource:
 
 
 class PluginSet:
-    """Offers the GPUs of snapshots as the settings say, and has a companion offer other devices.
+    """Offers the GPUs of snapshots by the settings, and lets a companion offer other devices.
 
     Threads that change what is served wait for one another; any thread can read it meanwhile.
     """
@@ -63,12 +63,12 @@ class PluginSet:
         """Serve nothing yet.
 
         Args:
-            settings: what is offered, and how.
+            settings: the resources to offer, and the way to offer them.
             socket_dir: where the kubelet's socket is.
             table: measured bandwidths, if there are any.
             is_simulated: the GPUs do not exist.
             known: remembers GPUs over a restart of the process.
-            companion: returns what offers other devices, now.
+            companion: returns the current companion, which offers other devices.
 
         Raises:
             InputError: no socket fits into the path of *socket_dir*, or a setting is invalid.
@@ -94,7 +94,7 @@ class PluginSet:
 
     @property
     def has_claims(self) -> bool:
-        """Whether pods have claims of our DRA driver though it is off (:class:`HandOverFiles`)."""
+        """Whether pods have claims of our disabled DRA driver (:class:`HandOverFiles`)."""
         return self._files.has_claims
 
     @has_claims.setter
@@ -112,7 +112,7 @@ class PluginSet:
 
     @property
     def published(self) -> Snapshot | None:
-        """That snapshot with lost GPUs; another object only if it differs in more than its time."""
+        """The snapshot with lost GPUs; a new object only if more than its time differs."""
         return self._published
 
     def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
@@ -135,7 +135,7 @@ class PluginSet:
 
     @property
     def served(self) -> tuple[ServedResource, ...]:
-        """What is served now, whole GPUs first, then by name."""
+        """The served resources, whole GPUs first, then by name."""
         return tuple(self._keeper.served.values())
 
     @property
@@ -150,14 +150,14 @@ class PluginSet:
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why our CDI specification is not what it should be; ``None`` if it is, or is not ours."""
+        """Why our CDI specification is wrong or missing; ``None`` if it is right, or unused."""
         return self._files.cdi_problem or self._companion().cdi_problem
 
     @property
     def hand_over(self) -> HandOver | None:
-        """The way that the node's setup asks for.
+        """The strategy detected from the node's setup.
 
-        ``None`` where a setting gives it, or where nothing is offered.
+        ``None`` where a setting gives it or nothing is offered.
         """
         return self._files.chosen
 
@@ -185,13 +185,13 @@ class PluginSet:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has every resource; never before the first snapshot."""
+        """Whether every resource is registered; False before the first snapshot."""
         states = self.states.values()
         return self._taken is not None and all(state.is_registered for state in states)
 
     @property
     def is_decided(self) -> bool:
-        """Whether each resource is registered, or the reason why it is not is known."""
+        """Whether each resource is registered or the reason against it is known."""
         states = self.states.values()
         return self._taken is not None and all(
             state.is_registered or state.last_problem is not None or state.conflict is not None
@@ -233,11 +233,11 @@ class PluginSet:
     def reconfigured(
         self, settings: GpuSettings, table: BandwidthTable | None
     ) -> Callable[[], None]:
-        """Check *settings*; return what offers the devices of the snapshot by them.
+        """Validate *settings*; return a callable that applies them to the snapshot's devices.
 
-        A plugin goes on without a new registration if its resource keeps its name and containers
-        are given the same; its devices and its placement can change. Any other ends before its
-        successor starts, so that no two plugins of this process serve one resource.
+        A plugin keeps running without a new registration if its resource keeps its name and
+        containers get the same; its devices and its placement can change. Any other plugin ends
+        before its successor starts, so that no two plugins of this process serve one resource.
 
         Raises:
             InputError: a setting is invalid.
@@ -288,7 +288,7 @@ class PluginSet:
             structlog.get_logger().warning("setting", about=text)
 
     def _apply(self, snapshot: Snapshot) -> None:
-        """Serve what the plan and *snapshot* ask for."""
+        """Serve the resources of the plan on *snapshot*."""
         plan = self._plan
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
@@ -322,7 +322,7 @@ class PluginSet:
         companion.serve([(it.resource, it.placement.prefer) for it in self.served])
 
     def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
-        """Return the offer: everything, or by the setting ``auto`` what no DRA driver gives out."""
+        """Return the offer: all devices, or with ``auto`` those that no DRA driver gives out."""
         served = NOBODY if plan.settings.offer_gpus == "always" else self._served_by_dra
         own = [gpu for gpu in known.gpus if not served.has(gpu.id)]
         offered = offer(replace(known, gpus=tuple(own)), plan.rules, minors, self._health)
@@ -340,7 +340,7 @@ class PluginSet:
         snapshot: Snapshot,
         before: ServedResource | None,
     ) -> ServedResource:
-        """Return *resource* as it is served, by the plugin that served it *before* if any."""
+        """Return *resource* as served, keeping the plugin that served it *before* if any."""
         rules = plan.placement(resource)
         if before is not None:
             placement, plugin = before.placement, before.plugin

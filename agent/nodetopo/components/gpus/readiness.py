@@ -1,4 +1,4 @@
-"""What keeps the node's GPUs from pods, as /readyz says it."""
+"""The reasons that keep the node's GPUs from pods, for /readyz."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -31,21 +31,20 @@ def not_ready(
     hand_over_problem: str | None = None,
     pause: str | None = None,
 ) -> Iterator[str]:
-    """Yield what keeps the node's GPUs from pods, each ``Reason: sentence``.
+    """Yield the reasons that keep the node's GPUs from pods, each ``Reason: sentence``.
 
-    Nothing means ready; so is a node without GPUs, which has nothing to offer. An agent that is
-    not ready is alive: it is not restarted, and the kubelet goes on using its devices. The
-    Kubernetes probe asks several times before it believes a no, which tolerates what passes by
-    itself, such as a restart of the kubelet.
+    No reason means ready; a node without GPUs is ready too. An agent that is not ready is alive: it
+    is not restarted, and the kubelet keeps using its devices. The Kubernetes probe needs several
+    failures in a row, which tolerates short conditions such as a restart of the kubelet.
 
     Args:
         snapshot: the latest; ``None`` before the first scan has ended.
-        nvml: how the last attempt to read NVML ended.
-        is_registered: resource → whether the kubelet has it; empty while nothing is offered.
-        conflicts: resource → which competing plugin serves it, a sentence.
+        nvml: the result of the last attempt to read NVML.
+        is_registered: resource → whether it is registered; empty while nothing is offered.
+        conflicts: resource → the competing plugin that serves it, a sentence.
         refusals: why a configured resource is not offered, a sentence each.
-        cdi_problem: why our CDI specification is not what it should be, a sentence.
-        hand_over_problem: why no way hands GPUs to containers, a sentence.
+        cdi_problem: why our CDI specification is wrong or missing, a sentence.
+        hand_over_problem: why containers cannot get GPUs by any strategy, a sentence.
         pause: why NVML is closed on request, a sentence.
     """
     if snapshot is None and pause is None:

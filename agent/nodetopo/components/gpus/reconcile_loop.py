@@ -1,7 +1,7 @@
-"""The loop that keeps what is offered in step with snapshot, health and settings.
+"""The loop that keeps the offered devices in step with snapshot, health and settings.
 
-Whoever has news wakes it. A reading of NVML that takes long delays nothing here, because it
-happens in a loop of its own.
+Other components wake it when they have news. A slow NVML reading delays nothing here, because it
+has a separate loop.
 """
 
 import threading
@@ -20,8 +20,9 @@ from nodetopo.model.notice import Notice
 from nodetopo.topology.neighbours import NOBODY, ServedByDra
 
 TICK_S = 2.0
-"""How often time alone is a reason to look: recoveries are due, files may have changed, plugins may
-have ended. Each wake-up costs 0.3 ms of CPU; whoever has news wakes the loop."""
+"""Interval between steps without news: for recoveries, changed files, and ended plugins. Each
+wake-up costs 0.3 ms of CPU; news wakes the loop.
+"""
 
 LAST_WORDS_S = 2.0
 """How long a daemon that ends by itself waits, so that its reason becomes an Event."""
@@ -30,14 +31,14 @@ _NOT_WATCHED: HealthView = MappingProxyType({})
 
 
 class ReconcileLoop(PeriodicLoop):
-    """Offers what there is, reports what is new, and notices when only a new container can help.
+    """Offers devices, reports news, and detects when the container must be restarted.
 
     Args:
-        health: ``None`` where GPUs are not watched; a lost one is Unhealthy all the same.
-        is_paused: whether somebody asks for a free driver; then no scan is asked for.
-        reload: puts settings in force that have changed.
-        notices: returns what all components have to report.
-        scan: scans the node now, where that would say more about a verdict.
+        health: ``None`` where health is not watched; a lost GPU is Unhealthy all the same.
+        is_paused: whether a free driver is requested; then no scan is requested.
+        reload: applies changed settings.
+        notices: returns the notices of all components.
+        scan: scans the node early, where that could change a GPU's health.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ReconcileLoop(PeriodicLoop):
         self._offered: tuple[Versioned, HealthView, object, ServedByDra] | None = None
 
     def step(self) -> float | None:
-        """Do what the news ask for; return the seconds until the next step, ``None`` to end."""
+        """Act on the news; return the seconds until the next step, ``None`` to end."""
         kernel = self._kernel
         kernel.wake.clear()
         kernel.heartbeats.beat("reconcile")

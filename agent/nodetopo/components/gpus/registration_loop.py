@@ -1,7 +1,7 @@
-"""Compare what the kubelet counts as allocatable with what it accepted from our plugins.
+"""Compare the kubelet's allocatable devices with those it accepted from our plugins.
 
-The kubelet notifies no plugin that another one has replaced it, and keeps its stream open. Its own
-list (PodResources GetAllocatableResources: the healthy devices that it knows) decides.
+The kubelet does not notify a replaced plugin, and keeps its stream open. Its own list (PodResources
+GetAllocatableResources: the healthy devices that it knows) decides.
 """
 
 import time
@@ -15,16 +15,18 @@ from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.model.node import NodeOffer
 
 ASK_S = 10.0
-"""How often the kubelet is asked while it lists the devices: 2 ms of CPU each time. The end of
-another instance is noticed at once, by its socket; this is for what leaves no such trace."""
+"""Interval between questions to the kubelet while it lists the devices: 2 ms of CPU each. The end
+of another instance is noticed at once, by its socket; this finds changes without such a trace.
+"""
 
 DOUBT_S = 1.0
 """The same while devices are missing."""
 
 UNLISTED_S = 3.0
-"""Devices that are missing for this long are not registered. A kubelet that starts, and one that
-takes another plugin for ours, needs less: it gets the list within milliseconds of a registration,
-and at most a second after a change."""
+"""Devices missing for this long are not registered. A starting kubelet, and one that switches from
+our plugin to another, need less: the list arrives within milliseconds of a registration, and at
+most a second after a change.
+"""
 
 AGAIN_S = (5.0, 300.0)
 """First and longest pause between two registrations of a resource that the kubelet does not list;
@@ -35,7 +37,7 @@ class Kubelet(Protocol):
     """The kubelet's PodResources API."""
 
     def offer(self) -> NodeOffer:
-        """Return what it counts as allocatable; raises UnreadableError."""
+        """Return the kubelet's allocatable devices; raises UnreadableError."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -76,11 +78,11 @@ class _Missing:
 
 @dataclass(slots=True)
 class RegistrationLoop(PeriodicLoop):
-    """Has a plugin register again whose devices the kubelet does not list; one thread runs it.
+    """Re-registers plugins whose devices the kubelet does not list; one thread runs it.
 
     Args:
         plugins: returns the plugins by resource.
-        kubelet: answers for what it has.
+        kubelet: lists its allocatable devices.
     """
 
     plugins: Callable[[], Mapping[str, Plugin]]
@@ -115,7 +117,7 @@ class RegistrationLoop(PeriodicLoop):
             self._judge(resource, plugin, listed.get(resource, ()), now)
 
     def _judge(self, resource: str, plugin: Plugin, listed: Collection[str], now: float) -> None:
-        """Doubt the registration of *plugin* if nothing of it has been *listed* for some time."""
+        """Doubt the registration of *plugin* if none of its devices has been *listed* recently."""
         state, ids = plugin.state, plugin.healthy_ids
         if not ids or state.conflict is not None or not ids.isdisjoint(listed):
             self._missing.pop(resource, None)

@@ -1,8 +1,8 @@
-"""When the pods that hold GPUs are expected to end, for placement (`expect-run-times`).
+"""The expected end of pods that hold GPUs, for placement (`expect-run-times`).
 
-The kubelet says which pod holds which device. The API server says how long pods were allowed, said
-or known to run: ``spec.activeDeadlineSeconds`` of pod and Job, the annotation :data:`ANNOTATION`,
-and how long earlier pods of the same owner ran. Where it says nothing, the pod's end is unknown.
+The kubelet lists which pod holds which device. The API server has the allowed, stated or usual run
+times of pods: ``spec.activeDeadlineSeconds`` of pod and Job, the annotation :data:`ANNOTATION`, and
+the run times of earlier pods with the same owner. Without any of these, the pod's end is unknown.
 """
 
 from collections import OrderedDict, deque
@@ -45,11 +45,11 @@ PodName = tuple[str, str]
 
 
 class _Known(NamedTuple):
-    """A pod that was not seen to end.
+    """A pod whose end was not seen.
 
     Attributes:
-        own_s: what it says of itself.
-        deadlines: its own and that of its Job, in seconds since 1970, as far as there are any.
+        own_s: the run time in its annotation.
+        deadlines: its own and that of its Job, in seconds since 1970, if any.
         owner: the uid of the object that controls it.
     """
 
@@ -60,12 +60,12 @@ class _Known(NamedTuple):
 
 
 class PodRunTimes(Watch):
-    """Follows the pods of one node; one thread runs it, any may ask.
+    """Follows the pods of one node; one thread runs it, any thread can ask.
 
-    The right to ``watch`` pods is needed; RBAC cannot limit it to the pods of one node, but the
-    field selector does. A Job is read once, for its deadline; without the right to ``get`` Jobs it
-    is unknown. Of pods that have ended, those that succeeded make the history of their owner, as
-    long as this process lives; at its start the server names those that still exist.
+    It needs permission to ``watch`` pods; RBAC cannot limit it to the pods of one node, but the
+    field selector does. A Job is read once, for its deadline; without permission to ``get`` Jobs
+    the deadline is unknown. Succeeded pods form the history of their owner, for the life of this
+    process; at its start the server lists those that still exist.
     """
 
     LOST = "run times not followed"
@@ -87,7 +87,7 @@ class PodRunTimes(Watch):
         return api.watch("/api/v1/pods", query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
-        """Remember what is known of a pod, or how long it ran."""
+        """Record a pod's facts, or its run time once it has ended."""
         metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
         if spec.get("nodeName") != self._node:  # a proxy may ignore the selector
             return
@@ -112,10 +112,10 @@ class PodRunTimes(Watch):
         _limit(self._running)
 
     def end(self, namespace: str, name: str) -> float | None:
-        """Return when a running pod is expected to end, in seconds since 1970; ``None``: unknown.
+        """Return the expected end of a running pod, in seconds since 1970; ``None``: unknown.
 
-        What its annotation says comes before its owner's history; it ends at its deadline at the
-        latest. The end may lie in the past: then it is overdue.
+        Its annotation takes precedence over its owner's history; it ends at its deadline at the
+        latest. An overdue pod has an end in the past.
         """
         pod = self._running.get((namespace, name))
         if pod is None:
@@ -128,7 +128,7 @@ class PodRunTimes(Watch):
         return min((*expected, *pod.deadlines), default=None)
 
     def _of_job(self, uid: str, namespace: str, name: str, start: datetime) -> float | None:
-        """Return the deadline of a Job, which counts from its own start; *start* is of its pod."""
+        """Return the deadline of a Job, counted from its own start; *start* is the pod's."""
         if uid not in self._jobs and self._api is not None:
             path = f"/apis/batch/v1/namespaces/{quote(namespace)}/jobs/{quote(name)}"
             job = self._api.get(path, {}).body  # of a refusal the body has no spec
@@ -154,9 +154,9 @@ class PodRunTimes(Watch):
 
 
 class RunTimesLoop(PeriodicLoop):
-    """Tells placement when GPUs in use are expected to be free; :attr:`watch` takes its own thread.
+    """Gives placement the expected ends of GPUs in use; :attr:`watch` needs a separate thread.
 
-    Where the kubelet or the API server does not answer, nothing is expected.
+    If the kubelet or the API server does not answer, no ends are known.
     """
 
     def __init__(self, settings: KernelSettings, expect: Callable[[Ends], None]) -> None:
@@ -211,7 +211,7 @@ def _deadline(spec: Mapping[str, Any], start: datetime) -> float | None:
 
 
 def _stated(text: str | None) -> float | None:
-    """Return the seconds that the annotation states; ``None`` where there is none, or no such."""
+    """Return the seconds in the annotation; ``None`` if it is missing or invalid."""
     try:
         return None if text is None else duration(text)
     except ValueError:

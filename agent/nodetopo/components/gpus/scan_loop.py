@@ -28,16 +28,16 @@ class ScanLoop(PeriodicLoop):
 
     Args:
         interval_s: returns the seconds between two scans; called each time.
-        health: learns of every scan, and may ask for one before its time; ``None`` for none.
+        health: gets every scan, and can request an early one; ``None`` for none.
         on_scan: called after each scan.
         beat: called every :data:`BEAT_S`, except during a scan, to show that the loop lives.
         clock: monotonic seconds, the same as that of *health*.
         claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
-            scanned. ``None`` for no reason.
-        expected: says how many GPUs the machine should have; ``None`` where nothing does.
+            scanned. ``None`` without a reason.
+        expected: knows the machine's GPU count; ``None`` if none is known.
 
     Attributes:
-        is_blind: whether the last scan got no reading of NVML.
+        is_blind: whether NVML gave no reading in the last scan.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class ScanLoop(PeriodicLoop):
         self._failed_since: float | None = None
 
     def scan_whole(self) -> None:
-        """Scan soon, and read also what is kept from scan to scan; any thread may ask."""
+        """Scan soon, and reread the facts that are cached between scans; any thread can ask."""
         self._wants_whole.set()
         self._is_asked.set()
 
     def scan_soon(self) -> None:
-        """Scan before the interval is over, or end where the daemon stops; any thread may ask."""
+        """Scan before the interval ends, or stop with the daemon; any thread can ask."""
         self._is_asked.set()
 
     def step(self) -> float:
-        """Scan once, and make the snapshot the truth for every reader, if it says anything new."""
+        """Scan once, and publish the snapshot to every reader if it has changed."""
         self._beat()
         if self._rested():
             return self._interval_s()
@@ -106,10 +106,9 @@ class ScanLoop(PeriodicLoop):
         return self._pause_s(nvml)
 
     def _rested(self) -> bool:
-        """Close NVML while somebody claims the driver; return whether that is so.
+        """Close NVML while the driver must be free; return whether it must.
 
-        What the last scan read stays the truth: a driver that is unloaded on purpose proves nothing
-        about GPUs.
+        The last snapshot stays valid: a driver unloaded on purpose proves nothing about GPUs.
         """
         claim = self._claim()
         log = structlog.get_logger()
@@ -128,10 +127,10 @@ class ScanLoop(PeriodicLoop):
         return True
 
     def _pause_s(self, nvml: NvmlStatus) -> float:
-        """Return the seconds until the next scan, fewer where NVML may soon answer again.
+        """Return the seconds until the next scan, fewer if NVML could soon answer again.
 
-        Nobody listens for events until it is asked. Without an answer, or a library, it is asked
-        once in an interval: the one blocks a process, and the other takes its time.
+        Events arrive only after a successful reading. Without an answer or a library, NVML is read
+        once an interval: the first blocks a process, and the second takes time to be installed.
         """
         if nvml.trouble not in (NvmlTrouble.REFUSED, NvmlTrouble.DIED):
             return self._interval_s()
@@ -139,10 +138,10 @@ class ScanLoop(PeriodicLoop):
         return min(self._interval_s(), RETRY_S * (1 << doublings))
 
     def _report(self, nvml: NvmlStatus, now: float) -> None:
-        """Log once when NVML stops giving readings, and once when it gives them again.
+        """Log once when NVML stops giving readings, and once when it resumes.
 
-        What goes wrong may differ from attempt to attempt. Where no library was ever found, the
-        node has no GPUs, or waits for its driver.
+        The error can differ between attempts. A node on which no library was ever found has no
+        GPUs, or waits for its driver.
         """
         log = structlog.get_logger()
         if nvml.trouble is None:

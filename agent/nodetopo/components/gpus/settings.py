@@ -1,4 +1,4 @@
-"""The settings of the GPUs: what is offered and chosen, and how it reaches containers."""
+"""The settings of the GPUs: resources, placement, and hand-over to containers."""
 
 # ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
 
@@ -23,7 +23,7 @@ from nodetopo.model.gpu_health import HealthClass
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSettings(KernelSettings):
-    """The kernel's settings and those of the GPUs."""
+    """The kernel's settings and the settings of the GPUs."""
 
     resource_name: str = DEVICES.setting(
         "nvidia.com/gpu", values.resource, "resource offered to the kubelet", "NAME", is_live=True
@@ -197,5 +197,5 @@ class GpuSettings(KernelSettings):
 
 
 def files(settings: GpuSettings) -> tuple[Path, ...]:
-    """Return the files whose change is a change of the settings; they may be missing."""
+    """Return the files that are part of the settings; they can be missing."""
     return () if settings.bandwidth_table is None else (settings.bandwidth_table,)

@@ -29,7 +29,8 @@ COUNT_FILE = "gpu-count.json"
 
 _BOOT_ID = "sys/kernel/random/boot_id"
 """A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
-random). It is that of the host in every container."""
+random). Every container sees the host's.
+"""
 
 
 def read_boot_id(procfs: Path) -> str | None:
@@ -41,11 +42,11 @@ def read_boot_id(procfs: Path) -> str | None:
 
 
 class HealthFile:
-    """Reads and writes the health of GPUs; a problem with the file is logged once and survived.
+    """Reads and writes the health of GPUs; a problem with the file is logged once and tolerated.
 
     Attributes:
-        damage: why what the file held could not be read by :meth:`load`; ``None`` if it could, or
-            there was no file.
+        damage: why :meth:`load` could not read the file's content; ``None`` if it could, or without
+            a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,14 +59,14 @@ class HealthFile:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file was read or written, and not found gone since then."""
+        """Whether the file exists: it was read or written, and not found deleted since."""
         return self._is_there
 
     def load(self) -> HealthState | None:
-        """Return what was saved; ``None`` without a file that can be used.
+        """Return the saved state; ``None`` without a usable file.
 
-        A file that is no such document, or one of a later version, is renamed: ``.bad`` is
-        appended to its name.
+        An invalid document, or one of a later version, is renamed: ``.bad`` is appended to its
+        name.
         """
         try:
             content = self._file.content()
@@ -88,7 +89,7 @@ class HealthFile:
         return state
 
     def save(self, state: HealthState) -> bool:
-        """Write *state*, whole or not at all; return whether that worked."""
+        """Write *state* atomically; return whether that succeeded."""
         text = encode(state)
         problem = self._file.write(text)
         if problem is not None:
@@ -99,10 +100,10 @@ class HealthFile:
         return True
 
     def was_damaged(self, state: HealthState) -> bool:
-        """Return whether the file is there with neither what was read or written last nor *state*.
+        """Return whether the file holds neither its last known content nor *state*.
 
-        Another instance of this program on the node writes the same file: its verdicts on the same
-        GPUs differ in their times alone, and are left.
+        Another instance of this program on the node can write the same file: its verdicts on the
+        same GPUs differ only in their times, and are kept.
         """
         if not self._is_there:
             return False
@@ -118,9 +119,9 @@ class HealthFile:
             return True
 
     def was_removed(self) -> bool:
-        """Return whether somebody removed the file; true once for each removal.
+        """Return whether the file was removed; true once for each removal.
 
-        A directory that is gone too is no such act, nor is what follows when it is made again.
+        A removed directory does not count, nor does its return.
         """
         if not self._is_there or self.path.exists():
             return False
@@ -134,7 +135,7 @@ class HealthFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """What the file holds: GPUs as they were last listed in the boot *boot_id*."""
+    """The file's content: GPUs as last listed in the boot *boot_id*."""
 
     schema: str
     boot_id: str
@@ -143,7 +144,7 @@ class _Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Count:
-    """What :class:`GpuCountFile` holds: the most GPUs that the machine *machine* has had."""
+    """The content of :class:`GpuCountFile`: the highest GPU count of the machine *machine*."""
 
     schema: str
     gpus: Annotated[int, Range(0, MAX_GPUS)]
@@ -180,7 +181,7 @@ class GpuCountFile:
         return None if known is None else known.gpus
 
     def load(self) -> _Count | None:
-        """Return what the file holds; ``None`` without a file that can be used."""
+        """Return the file's content; ``None`` without a usable file."""
         text = self._file.text()
         if text is None:
             return None
@@ -192,13 +193,13 @@ class GpuCountFile:
 
 
 class KnownGpus:
-    """Remembers the GPUs that were offered, so that a new process still lists one that is lost.
+    """Remembers the offered GPUs, so that a new process still lists a lost one.
 
-    A lost GPU has no UUID to ask for, and NVML may not even count it. Left out of the list it would
-    take capacity along, where the kubelet's own test of device plugins has the capacity stay
-    (kubernetes 1.36 test/e2e_node/device_plugin_failures_test.go).
+    NVML cannot find a lost GPU by UUID, and may not even count it. Leaving it out would lower the
+    node's capacity, which the kubelet's own test of device plugins expects to stay (kubernetes 1.36
+    test/e2e_node/device_plugin_failures_test.go).
 
-    The file holds for one boot: after another, hardware may be gone for good.
+    The file is valid for one boot: after the next, hardware may be gone for good.
     """
 
     def __init__(self, path: Path, boot_id: str) -> None:

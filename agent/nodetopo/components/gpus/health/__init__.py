@@ -1,1 +1,1 @@
-"""Whether a GPU may be given to a pod: pure judgement of what was seen of it, over time."""
+"""The health of GPUs: pure judgement of observations over time."""

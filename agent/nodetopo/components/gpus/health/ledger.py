@@ -1,6 +1,6 @@
-"""The health of a node's GPUs, as a state that events, scans and time advance.
+"""The health of a node's GPUs: a state advanced by events, scans and time.
 
-Every step is a function of a state and what happened; nothing here reads a clock or hardware.
+Every step is a function of a state and an observation; nothing here reads a clock or hardware.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,10 +78,10 @@ def after_look(
 ) -> HealthState:
     """Return *state* after a scan that gave *snapshot*, with NVML's status *nvml*.
 
-    The scan began at *began*, ``None`` for *now*: it says nothing about errors since then.
+    The scan began at *began*, ``None`` for *now*: it proves nothing about later errors.
 
     While NVML gives no reading the snapshot repeats the last good one, which proves nothing about
-    the GPUs except what the PCI bus shows.
+    the GPUs apart from their presence on the PCI bus.
     """
     is_fresh = nvml.trouble is None
     began = now if began is None else began
@@ -98,7 +98,7 @@ def after_look(
 
 
 def after_time(state: HealthState, now: float, rules: HealthRules) -> HealthState:
-    """Return *state* at *now*: NVML's deadlines may have passed. GPUs need a scan."""
+    """Return *state* at *now*, after NVML's deadlines; GPUs change only with a scan."""
     return replace(state, nvml=with_time(state.nvml, now, rules))
 
 
@@ -127,9 +127,9 @@ def view(state: HealthState) -> HealthView:
 
 
 def degraded_at_a_look(snapshot: Snapshot) -> frozenset[str]:
-    """Return the ids of the GPUs that *snapshot* alone shows to be degraded.
+    """Return the ids of the GPUs that are degraded by *snapshot* alone.
 
-    What only events or an earlier scan show is missing.
+    Faults known only from events or earlier scans are missing.
     """
     state = after_look(HealthState(), snapshot, NvmlStatus(), 0.0, HealthRules())
     return frozenset(gpu for gpu, health in view(state).items() if health.is_degraded)
@@ -142,14 +142,14 @@ def worst(faults: Sequence[Fault]) -> Fault | None:
 
 
 def said(fault: Fault) -> str:
-    """Return *fault* and what ends it as a sentence without its full stop."""
+    """Return *fault* and its way of healing as a sentence without its full stop."""
     return f"{fault.said}; {_CURE[fault.heal]}"
 
 
 def _with_gpus(
     state: HealthState, gpus: Mapping[str, GpuRecord], now: float, rules: HealthRules
 ) -> HealthState:
-    """Return *state* with *gpus*; those that turned Unhealthy too often stay so."""
+    """Return *state* with *gpus*; GPUs that turned Unhealthy too often stay Unhealthy."""
     held: dict[str, GpuRecord] = {}
     for name, record in gpus.items():
         held[name] = record

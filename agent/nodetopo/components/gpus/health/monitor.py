@@ -1,4 +1,4 @@
-"""The health of this node's GPUs as it is now: the ledger, fed by threads and kept in a file."""
+"""The current health of this node's GPUs: the ledger, fed by threads and saved in a file."""
 
 import threading
 import time
@@ -32,8 +32,7 @@ MAX_NOTICES = 256
 """Notices that wait to be taken; of more the oldest are lost."""
 
 LOOK_PAUSE_S = 5.0
-"""Least time between a scan and the next one that is asked for: a storm of events is no reason
-to read NVML all the time."""
+"""Shortest pause before an extra scan: an event storm must not cause constant NVML reads."""
 
 _NOTHING = HealthState()
 """Needs no file."""
@@ -55,7 +54,7 @@ def configured_health(
 
 
 def configured_gpus(settings: GpuSettings, boot_id: str | None) -> KnownGpus | None:
-    """Return what remembers GPUs; ``None`` where nothing may, or the boot is not known."""
+    """Return the memory of known GPUs; ``None`` where none is kept or the boot is unknown."""
     path = health_file(settings)
     if path is None or boot_id is None:
         return None
@@ -63,11 +62,11 @@ def configured_gpus(settings: GpuSettings, boot_id: str | None) -> KnownGpus | N
 
 
 class GpuHealthMonitor:
-    """Takes what events and scans report, from any thread, and has the verdicts ready.
+    """Judges events and scans from any thread, and keeps the verdicts ready.
 
     Args:
-        state_file: where verdicts outlive the process; ``None`` keeps them in memory.
-        boot_id: of this boot; ``None`` if unknown, which counts as the boot of the file.
+        state_file: keeps verdicts across restarts; ``None`` keeps them in memory.
+        boot_id: of this boot; ``None`` if unknown, then taken to be the file's boot.
         clock: monotonic seconds since boot, the same in every process.
         on_change: called after :attr:`view` changed, by the thread that changed it.
     """
@@ -119,27 +118,27 @@ class GpuHealthMonitor:
 
     @property
     def wants_fresh_container(self) -> bool:
-        """Whether this process should end, so that its container is created again.
+        """Whether this process should end so that its container is recreated.
 
-        Only where the file remembers that: else every new process would end as well.
+        Only if the file records the request: else every new process would end as well.
         """
         nvml = self._state.nvml
         return nvml.wants_fresh and nvml.fresh_at == self._fresh_at
 
     @property
     def wants_look(self) -> bool:
-        """Whether a scan now, before its time, would say more about a verdict."""
+        """Whether an early scan could change a GPU's health."""
         return self._wanted_at is not None and self._clock() - self._looked_at >= LOOK_PAUSE_S
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what to report since the last call, and forget it."""
+        """Return the notices since the last call, and forget them."""
         with self._lock:
             taken = tuple(self._notices)
             self._notices.clear()
         return taken
 
     def take_events(self, events: Sequence[NvmlEvent]) -> None:
-        """Count *events*, and judge those that are the first of their sort in this second.
+        """Count *events*, and judge the first of each kind in this second.
 
         A tick or a look begins another second.
         """
@@ -175,8 +174,8 @@ class GpuHealthMonitor:
         """Take the result of a scan: evidence against GPUs, and for them.
 
         Args:
-            began: when the scan did, by the clock; ``None`` for now. What was reported since then
-                may not be in it, and goes on wanting a scan.
+            began: the start of the scan, by the clock; ``None`` for now. Later events still call
+                for another scan, which may show them.
         """
         is_pardon = self._file is not None and self._file.was_removed()
         with self._lock:
@@ -204,7 +203,7 @@ class GpuHealthMonitor:
     def _in_doubt(
         self, state: HealthState, snapshot: Snapshot, nvml: NvmlStatus, began: float
     ) -> HealthState:
-        """Return *state* with every GPU in doubt that a damaged health file may have named."""
+        """Return *state* with doubt on every GPU that a damaged health file could have named."""
         names = {gpu.id for gpu in snapshot.gpus if gpu.uuid is not None} | set(state.gpus)
         if names and not self._is_loss_told:
             self._is_loss_told = True
@@ -235,7 +234,7 @@ class GpuHealthMonitor:
             self._on_change()
 
     def _become(self, after: HealthState) -> bool:
-        """Make *after* the state; return whether a verdict changed."""
+        """Replace the state with *after*; return whether a verdict changed."""
         self._notices.extend(notices(self._state, after, self._rules))
         self._state, self._lasting = after, lasting(after)
         verdicts = view(after)
@@ -245,7 +244,7 @@ class GpuHealthMonitor:
         return is_changed
 
     def _save(self, *, is_retry: bool) -> None:
-        """Write what a restart must not lose, if it changed; after a failure only on *is_retry*."""
+        """Save the state if its durable part changed; after a failure only if *is_retry*."""
         if self._file is None:
             return
         with self._file_lock:

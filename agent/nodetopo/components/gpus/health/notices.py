@@ -1,4 +1,4 @@
-"""Notices for people: what changed from one health state to the next."""
+"""Notices for people about changes between two health states."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from nodetopo.model.xid import SILENT, xid
 
 
 def notices(before: HealthState, after: HealthState, rules: HealthRules) -> tuple[Notice, ...]:
-    """Return what is new in *after*: first of NVML, then GPU by GPU."""
+    """Return the changes in *after*: first NVML, then GPU by GPU."""
     by_gpu = [
         notice
         for gpu, record in sorted(after.gpus.items())

@@ -1,4 +1,4 @@
-"""What the driver itself asks for: NVML field 230, the vendor's verdict on a GPU.
+"""Recovery actions requested by the driver: NVML field 230, the vendor's verdict on a GPU.
 
 Numbers: nvml.h ``nvmlDeviceGpuRecoveryAction_t``, 6 and 7 from cuda-python's bindings of a newer
 header. Meanings: NVIDIA GPU Memory Error Management, "Error recovery and response flags".
@@ -11,12 +11,12 @@ from types import MappingProxyType
 from nodetopo.model.gpu_health import HealthClass
 
 NONE = 0
-"""New work may start at once."""
+"""New work can start at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryAction:
-    """One action that the driver can ask for.
+    """A recovery action that the driver can request.
 
     Attributes:
         reason: CamelCase, as :attr:`nodetopo.model.gpu_health.GpuHealth.reason`.
@@ -81,11 +81,11 @@ ACTIONS: Mapping[int, RecoveryAction] = MappingProxyType(
         )
     }
 )
-"""By number. 0 asks for nothing."""
+"""By number; 0 requests nothing."""
 
 
 def recovery_action(number: int) -> RecoveryAction:
-    """Return what *number*, 1 or more, asks for; one that is not known yet only degrades."""
+    """Return the action *number*, 1 or more; an unknown one only degrades."""
     return ACTIONS.get(number) or RecoveryAction(
         number=number,
         reason="UnknownRecoveryRequired",

@@ -15,13 +15,13 @@ _HEAL = {
     HealthClass.REBOOT: Heal.BOOT,
     HealthClass.RMA: Heal.OPERATOR,
 }
-"""What ends a fault that an XID reported, by its class."""
+"""The evidence that ends a fault reported by an XID, by its class."""
 
 
 def with_event(record: GpuRecord, event: NvmlEvent, now: float, rules: HealthRules) -> GpuRecord:
     """Return *record* after *event*; an event of another kind changes nothing.
 
-    How often it happened does not matter: one delivery is one occurrence.
+    Repeats in one delivery do not count: a delivery is one occurrence.
     """
     if event.kind is EventKind.UNAVAILABLE:
         fault = Fault(

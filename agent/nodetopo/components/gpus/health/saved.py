@@ -1,4 +1,4 @@
-"""The health state as a document that outlives the process, and what a new process keeps."""
+"""The health state as a saved document, and the part that a new process keeps."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -98,7 +98,7 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
 
 
 def verdicts(state: HealthState) -> Mapping[str, frozenset[str]]:
-    """Return the reasons of what is wrong with each GPU, by its id; without GPUs that are sound."""
+    """Return the reasons of each GPU's faults, by its id; without sound GPUs."""
     return {
         name: frozenset(fault.reason for fault in record.faults)
         for name, record in state.gpus.items()

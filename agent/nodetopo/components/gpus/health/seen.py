@@ -1,7 +1,7 @@
-"""What a scan shows of a GPU, and which faults it ends.
+"""A scan's evidence about a GPU, and the faults that it ends.
 
-A value that the driver does not report this time counts as last reported: a failed call is no
-news, good or bad.
+A value that the driver does not report this time counts as last reported: a failed call is no news,
+good or bad.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,15 +27,15 @@ _PENDING: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One GPU in one snapshot.
+    """A GPU in one snapshot.
 
     Attributes:
-        gpu: what NVML says; ``None`` where this reading does not list it, or there is none.
-        began: when the scan began. It says nothing about what happened later.
+        gpu: NVML's facts; ``None`` without a reading that lists the GPU.
+        began: the start of the scan, which proves nothing about later events.
         is_fresh: the snapshot holds a reading of NVML made for it.
-        on_bus: whether the PCI bus shows it; ``None`` where that is not known.
-        links, down_links: numbers of its NVLinks that are active and inactive; those of unknown
-            state are in neither. ``None`` where no links were read.
+        on_bus: whether the PCI bus shows the GPU; ``None`` if unknown.
+        links, down_links: numbers of its active and inactive NVLinks, without those of unknown
+            state. ``None`` where no links were read.
     """
 
     gpu: Gpu | None
@@ -47,12 +47,12 @@ class Look:
 
     @property
     def answers(self) -> bool:
-        """Whether NVML just answered for it."""
+        """Whether NVML just returned facts about the GPU."""
         return self.is_fresh and self.gpu is not None and not self.gpu.is_lost
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether MIG is on, which may take the NVLinks down."""
+        """Whether MIG is on, which can take the NVLinks down."""
         return self.gpu is not None and self.gpu.is_divided
 
 
@@ -107,7 +107,7 @@ def with_look(record: GpuRecord, look: Look, now: float, rules: HealthRules) -> 
 
 
 def is_over(fault: Fault, record: GpuRecord, now: float, rules: HealthRules) -> bool:
-    """Return whether evidence, if it still holds, has ended *fault* of *record*."""
+    """Return whether lasting evidence has ended *fault* of *record*."""
     if fault.sound_since is None or now - fault.sound_since < rules.recovery_s:
         return False
     is_quiet = now - fault.last >= rules.degraded_s or record.was_reset_after(fault)

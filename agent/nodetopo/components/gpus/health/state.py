@@ -1,6 +1,6 @@
-"""What is remembered of the node's GPUs: records that survive a restart of the agent.
+"""Records of the node's GPUs, which survive a restart of the agent.
 
-All times are seconds of the monotonic clock, which means something within one boot alone.
+All times are seconds of the monotonic clock, valid only within one boot.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,11 @@ class Heal(StrEnum):
     """The evidence that ends a fault; each has to hold for ``recovery_s``."""
 
     SIGHT = "sight"
-    """The GPU looks sound: it answers, nothing is pending, its links are up, and the driver, where
-    it says, asks for nothing."""
+    """The GPU looks sound: it answers, nothing is pending, its links are up, and the driver, if it
+    reports an action, requests none.
+    """
     RESET = "reset"
-    """The same, and the driver says that it asks for nothing, or a reset was seen."""
+    """The same, and the driver reports that no action is needed, or a reset was seen."""
     QUIET = "quiet"
     """The same as SIGHT, and it did not happen again for ``degraded_s``, or a reset was seen."""
     BOOT = "boot"
@@ -39,14 +40,14 @@ class Heal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that is wrong with a GPU.
+    """A fault of a GPU.
 
     Attributes:
         reason: CamelCase, unique in its GPU.
-        said: what happened, as a sentence without its full stop.
-        first, last: when it was met.
-        xid: the code, of a fault that an XID reported.
-        sound_since: the first look of an unbroken row with evidence that it is over.
+        said: a description, as a sentence without its full stop.
+        first, last: times of the first and the latest occurrence.
+        xid: the code, if an XID reported the fault.
+        sound_since: the first look of an unbroken series with evidence of recovery.
     """
 
     reason: str
@@ -83,13 +84,13 @@ class GpuRecord:
     """One GPU.
 
     Attributes:
-        name: ``GPU<index>``; ``None`` of one that only events told of.
+        name: ``GPU<index>``; ``None`` for a GPU known only from events.
         is_listed: NVML has listed it in this boot.
         was_on_bus: the PCI bus has shown it in this boot.
         links: most active NVLinks seen in this boot, MIG mode apart.
-        action, volatile: recovery action and uncorrectable errors as the driver last told them.
-        pending: the reasons of faults for what waited for a reset when the driver last told so.
-        reset_at: when a reset was last seen to have happened.
+        action, volatile: recovery action and uncorrectable errors last reported by the driver.
+        pending: reasons of faults for changes that awaited a reset in the driver's last report.
+        reset_at: when the last reset was seen.
         faults: by reason.
         falls: when it turned Unhealthy, oldest first.
         windows: by XID.
@@ -110,29 +111,29 @@ class GpuRecord:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing of its own keeps it from being handed out."""
+        """Whether no fault of the GPU itself keeps it from pods."""
         return not any(fault.is_fatal for fault in self.faults)
 
     def was_reset_after(self, fault: Fault) -> bool:
-        """Tell whether a reset was seen since *fault* was met last."""
+        """Return whether a reset was seen since the latest occurrence of *fault*."""
         return self.reset_at is not None and self.reset_at > fault.last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlRecord:
-    """How NVML as a whole is doing.
+    """The state of NVML as a whole.
 
     Attributes:
-        trouble, code, since: what is wrong and since when no reading came; ``None`` if nothing.
-        trouble_since: since when this process sees *trouble*, and no other.
+        trouble, code, since: the problem and the time without readings; ``None`` without one.
+        trouble_since: when this process first saw the current *trouble*.
         cause: for a person.
-        unanswered: attempts in a row that were not answered.
-        failures: the counter of the last look, to tell new attempts by.
+        unanswered: consecutive unanswered attempts.
+        failures: the counter at the last look, to detect new attempts.
         shows_gpus: the PCI bus shows GPUs, so that NVML should.
         reason: of the verdict that all GPUs are Unhealthy; ``None`` without one.
         back_since: the first reading after that verdict.
-        fresh_at: when a fresh container was last asked for.
-        wants_fresh: one is asked for now.
+        fresh_at: when a container restart was last requested.
+        wants_fresh: a container restart is requested now.
     """
 
     trouble: NvmlTrouble | None = None
