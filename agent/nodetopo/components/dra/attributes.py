@@ -1,12 +1,12 @@
 """Attributes of devices in the JSON of the Kubernetes API, derived from one snapshot.
 
-Limits are those of k8s.io/api v0.36 ``resource/v1`` types.go: at most 32 attributes and capacities
-for each device, values of 64 characters, names of 32. Attributes without a domain belong to our
-driver (:data:`nodetopo.model.dra.DRIVER`); those that all drivers share have theirs.
+Limits from k8s.io/api v0.36 ``resource/v1`` types.go: at most 32 attributes and capacities for each
+device, values of 64 characters, names of 32. Attributes without a domain belong to our driver
+(:data:`nodetopo.model.dra.DRIVER`); attributes shared by all drivers have one.
 
-Single GPUs have every attribute. Sets have those by which a set is chosen: the others are the same
-on every device of the node, cost bytes in each watch cache and CPU in each evaluation of a
-selector, and are on the single GPUs and in the node's labels.
+Single GPUs have every attribute. Sets have only the attributes that select a set: the others are
+the same on every device of the node, cost bytes in each watch cache and CPU in each evaluation of a
+selector, and are available on the single GPUs and in the node's labels.
 """
 
 import re
@@ -41,7 +41,7 @@ class Attributes:
     """Returns the attributes of the devices of one snapshot."""
 
     def __init__(self, snapshot: Snapshot, allocator: Allocator, *, has_lists: bool) -> None:
-        """Work out what all devices need; *has_lists* as in :class:`Form`."""
+        """Compute the data shared by all devices; *has_lists* as in :class:`Form`."""
         self._snapshot = snapshot
         self._allocator = allocator
         self._has_lists = has_lists
@@ -189,7 +189,7 @@ def mebibytes(amount: int) -> Json:
 
 
 def _same(values: Iterable[Any]) -> Any:
-    """Return the one value that all *values* are; ``None`` where they differ."""
+    """Return the common value of *values*; ``None`` if they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 

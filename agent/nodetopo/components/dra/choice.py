@@ -1,20 +1,20 @@
-"""Which sets of GPUs become devices: those that single GPUs cannot stand in for.
+"""The choice of GPU sets published as devices: those that single GPUs cannot replace.
 
 Each device costs bytes in every watch cache and CPU of the scheduler. A claim for a set has single
-GPUs as its alternative (``firstAvailable``), and their order makes the first *k* that are free the
-very set that :meth:`Allocator.allocate` chooses, as long as at most *next(k)* GPUs are free, where
-*next(k)* is the size after *k* (:func:`chain_sizes`; :func:`nodetopo.components.dra.sets.ranked`).
-So a set is *dominated*, and left out, where both hold:
+GPUs as its alternative (``firstAvailable``), and their order makes the first *k* free ones the set
+that :meth:`Allocator.allocate` chooses, while at most *next(k)* GPUs are free, where *next(k)* is
+the size after *k* (:func:`chain_sizes`; :func:`nodetopo.components.dra.sets.ranked`). So a set is
+*dominated*, and left out, where both hold:
 
-- every published set of its size is worth more by itself (:meth:`Allocator.worth`), so that it is
-  never chosen while one of them is free;
+- every published set of its size has a higher score by itself (:meth:`Allocator.worth`), so that it
+  is never chosen while one of them is free;
 - any *next(k)* + 1 GPUs contain a published set, so that while none is free at most *next(k)* GPUs
-  are, and the single GPUs give what the dominated set would have given.
+  are, and the single GPUs yield the dominated set.
 
-On eight GPUs of two sockets behind NVSwitch these are the sets over both sockets: 16 of the 28
-pairs and 68 of the 70 sets of four. The proof covers GPUs that are alike in health and policies
-that begin with terms of the set itself; under ``packed`` and ``distributed`` the sets that are
-published are the best by themselves.
+On eight GPUs of two sockets behind NVSwitch the dominated sets span both sockets: 16 of the 28
+pairs and 68 of the 70 sets of four. The proof covers GPUs of equal health and policies that begin
+with terms of the set itself; under ``packed`` and ``distributed`` the published sets are the best
+by themselves.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ def _undominated(
 
 
 def _best(allocator: Allocator, members: Mapping[str, int | None], size: int) -> Iterable[GpuIds]:
-    """Return the best sets of *size*: of all GPUs, and of those of each NUMA node by themselves."""
+    """Return the best sets of *size*: of all GPUs, and of each NUMA node's GPUs."""
     usable = {name: node for name, node in members.items() if allocator.knows(name)}
     pools = [[name for name, node in usable.items() if node == each] for each in {*usable.values()}]
     found: dict[GpuIds, None] = {}

@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # loaded where our driver is or was on
 
 
 class Dra(Component):
-    """Runs the watch of the slices, and our driver where it is on or has left claims.
+    """Runs the watch of the slices, and our driver if it is on or has left claims.
 
     Attributes:
-        driver: our own; ``None`` before it runs, and where it does not.
+        driver: ours; ``None`` while it does not run.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -56,7 +56,7 @@ class Dra(Component):
             yield f"DraNotServed: {problem}"
 
     def observed(self) -> DraReading:
-        """Return the GPUs that each driver publishes, and the counters of ours."""
+        """Return the GPUs that each driver publishes, and the counters of our driver."""
         taken = None if self.kernel.gpus is None else self.kernel.gpus.taken
         by_driver: Counter[str] = Counter()
         if taken is not None:

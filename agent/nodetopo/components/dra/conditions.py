@@ -1,4 +1,4 @@
-"""What keeps GPUs of our DRA driver from being allocated, and since when."""
+"""The conditions that keep GPUs of our DRA driver from being allocated, and their start."""
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
@@ -11,10 +11,10 @@ from nodetopo.model.gpu_health import GpuHealth, HealthView
 
 
 class ConditionsKeeper:
-    """Remembers since when each GPU is in trouble; for one thread.
+    """Remembers when each GPU's condition began; for one thread.
 
-    Taints carry that time, and evicted pods have until then plus what they tolerate. So a new
-    process takes it from the slices.
+    Taints carry this time, and pods are evicted when their toleration has passed since then. So a
+    new process reads it from the slices.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def _now() -> str:
 
 
 def _published_since(pool: Pool, slices: Slices) -> Mapping[str, str]:
-    """Return since when the slices have tainted GPUs, by those of devices of one GPU."""
+    """Return the start of GPUs' taints in the slices, from the devices of single GPUs."""
     found: dict[str, str] = {}
     for each in own(slices).values():
         for device in each.get("spec", {}).get("devices") or ():

@@ -1,6 +1,6 @@
 """Devices of a ResourceSlice as JSON: GPUs, sets of GPUs, MIG devices; their counters and taints.
 
-Fields and limits are those of k8s.io/api v0.36 ``resource/v1`` types.go.
+Fields and limits: k8s.io/api v0.36 ``resource/v1`` types.go.
 """
 
 import re
@@ -35,18 +35,18 @@ FOREIGN = f"{DRIVER}/published-twice"
 """The key of the taint of devices with a GPU that another driver publishes; its value is that."""
 
 _LONGEST_TAINT = 63
-"""Characters of a taint's value, which is that of a label."""
+"""Characters of a taint's value; the limit is a label value's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What is true of GPUs at the moment, all by id.
+    """The current conditions of GPUs, all by id.
 
     Attributes:
-        health: verdicts; a GPU that is missing is sound as far as is known.
+        health: verdicts; a missing GPU is presumed sound.
         since: when a GPU's taint began, RFC 3339; for each unhealthy, held or foreign GPU.
         held: GPUs that pods have by a device plugin.
-        foreign: GPUs that another driver publishes too, with its name.
+        foreign: GPUs that another driver also publishes, with its name.
         evicts: whether pods with an unhealthy GPU are evicted.
     """
 
@@ -58,7 +58,7 @@ class Conditions:
 
     @property
     def barred(self) -> frozenset[str]:
-        """The GPUs that no new claim may have."""
+        """The GPUs that no new claim can get."""
         unsound = (gpu for gpu, verdict in self.health.items() if not verdict.is_healthy)
         return self.held.union(self.foreign, unsound)
 
@@ -95,9 +95,9 @@ def mig_device(gpu: Gpu, instance: MigInstance, attributes: Attributes) -> Json:
 
 
 def admin_device(gpu: Gpu, attributes: Attributes) -> Json:
-    """Return the device by which pods monitor *gpu* while others use it.
+    """Return the device that lets pods monitor *gpu* while others use it.
 
-    It consumes no counter: the allocator compares counters for claims with admin access, too
+    It consumes no counter, because the allocator checks counters for claims with admin access too
     (k8s.io/dynamic-resource-allocation v0.37 ``structured``).
     """
     assert gpu.pci is not None, "the caller looks"
@@ -105,9 +105,9 @@ def admin_device(gpu: Gpu, attributes: Attributes) -> Json:
 
 
 def claimed_device(name: str, gpus: Iterable[Gpu]) -> Json:
-    """Return a device that only holds the counters of *gpus* for the claim that has it.
+    """Return a device that only holds the counters of *gpus* for its existing claim.
 
-    No DeviceClass selects its type, so that nobody else is given it.
+    No DeviceClass selects its type, so that no other claim gets it.
     """
     attributes = {"type": {"string": "claimed"}, "gpus": {"int": 0}}
     return {"name": name, "attributes": attributes, **consumption(list(gpus))}

@@ -1,4 +1,4 @@
-"""What the API server of the cluster serves of ResourceSlices: its release, and fields it drops."""
+"""The API server's support for ResourceSlices: its release, and the fields that it drops."""
 
 import re
 import time
@@ -16,8 +16,9 @@ VERSION = "/version"
 """Every authenticated account can read it (ClusterRole system:public-info-viewer)."""
 
 FORGET_S = 6 * 3600.0
-"""How long dropped fields are remembered: somebody may switch a feature gate on, and each try costs
-one request that writes nothing."""
+"""How long dropped fields are remembered: a feature gate can be switched on, and each try costs one
+request that writes nothing.
+"""
 
 ASK_AGAIN_S = 10.0
 """Pause after a question that was not answered."""
@@ -44,7 +45,7 @@ class ServedFields:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the server has answered, by a refusal perhaps."""
+        """Whether the server has answered, possibly by a refusal."""
         return self._asked is not None
 
     @property
@@ -89,10 +90,10 @@ class ServedFields:
         self._version, self._release = version, _release(answer.body)
 
     def note(self, specs: Iterable[Mapping[str, Any]]) -> None:
-        """Note what *specs*, those of our slices as the server has them, say of it.
+        """Learn about the server from *specs*, our slices as it stored them.
 
-        The first ones are of the process before: without lists, it was refused them. So a restart
-        tries nothing, and lists are tried again in :data:`FORGET_S`.
+        The first ones come from the previous process: if they lack lists, the server refused these.
+        So a restart does not retry, and lists are tried again after :data:`FORGET_S`.
         """
         specs = tuple(specs)
         for spec in specs:
@@ -103,18 +104,18 @@ class ServedFields:
                 self.drop(frozenset({LISTS}))
 
     def untried(self, spec: Mapping[str, Any]) -> frozenset[str]:
-        """Return the fields of *spec* of which it is unknown whether they are kept."""
+        """Return the fields of *spec* that the server is not known to keep or drop."""
         return features(spec) - self._kept
 
     def compare(self, sent: Mapping[str, Any], stored: Mapping[str, Any]) -> frozenset[str]:
-        """Note what the server made of *sent*; return what it dropped that was not known."""
+        """Compare *stored* with *sent*; return the newly discovered dropped fields."""
         kept = features(stored)
         lost = features(sent) - kept
         self._kept = (self._kept | kept) - lost
         return self.drop(lost)
 
     def drop(self, lost: frozenset[str]) -> frozenset[str]:
-        """Note that the server does not keep *lost*; return those that were not known."""
+        """Record that the server drops *lost*; return the newly discovered ones."""
         new = lost - self._dropped
         if lost:
             self._dropped |= lost

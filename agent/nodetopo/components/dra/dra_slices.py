@@ -31,8 +31,9 @@ _UNKNOWN_FIELD = "not declared in schema"
 
 
 AHEAD_S = 5.0
-"""How long the server's answers count for more than what the watch shows: events of two writes come
-one by one, and a pool seen between them looks like one that takes a new generation."""
+"""How long the server's answers take precedence over the watch: the events of two writes arrive one
+by one, and a pool seen between them looks like one that needs a new generation.
+"""
 
 
 class FieldsDropped(Exception):  # noqa: N818 - not an error: the slices take another form
@@ -67,15 +68,15 @@ class SlicePublisher:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the watch may not have shown every write: what it shows decides soon."""
+        """Whether the watch may lack recent writes; it catches up soon."""
         return bool(self._ahead)
 
     def publish(self, pool: Pool, groups: Sequence[Group], observed: Slices) -> None:
-        """Write what differs from *observed*, the slices of our driver.
+        """Write the differences from *observed*, the slices of our driver.
 
         Raises:
-            FieldsDropped: see there; nothing was written, or the server has just been replaced.
-            ApiUnavailable: something could not be written; what came before it is.
+            FieldsDropped: nothing was written, or the server has just been replaced.
+            ApiUnavailable: a write failed; earlier writes are done.
         """
         current = self._current(observed)
         seen = {name: {**each, "spec": self._as_sent(name, each)} for name, each in current.items()}
@@ -102,7 +103,7 @@ class SlicePublisher:
         """Delete a slice.
 
         Raises:
-            ApiUnavailable: it may be there still.
+            ApiUnavailable: it may still exist.
         """
         path = f"{SLICES}/{name}"
         answer = self._connect().delete(path)
@@ -112,17 +113,17 @@ class SlicePublisher:
         self.writes += 1
 
     def _as_sent(self, name: str, each: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the specification of an observed slice as we would send it.
+        """Return the specification of an observed slice in the form that we would send.
 
-        That is without fields that we do not know, and as it was sent where the server answered
-        with just this.
+        Unknown fields are removed; if the server's answer to a write is unchanged, the sent form is
+        used.
         """
         spec = known_fields(each.get("spec", {}))
         sent, stored = self._answers.get(name, (None, None))
         return sent if sent is not None and spec == stored else spec
 
     def _try(self, body: Mapping[str, Any]) -> None:
-        """Have the server say what it would keep of *body*.
+        """Have the server validate *body* without storing it, to detect dropped fields.
 
         Raises:
             FieldsDropped, ApiUnavailable: as :meth:`publish` does.
@@ -151,7 +152,7 @@ class SlicePublisher:
         return answer.body
 
     def _current(self, observed: Slices) -> Slices:
-        """Return *observed* with what was written since, as far as the watch has not shown it."""
+        """Return *observed* with later writes that the watch has not shown yet."""
         current = dict(observed)
         for name, written in tuple(self._ahead.items()):
             is_shown = _version(observed.get(name)) != written.before
@@ -183,8 +184,8 @@ class _Written:
     """A write that the watch may not have shown yet.
 
     Attributes:
-        before: the version that the watch showed then; ``None`` for no such slice.
-        stored: the slice as the server stored it; ``None`` for one that was deleted.
+        before: the version in the watch at that time; ``None`` if the slice was missing.
+        stored: the slice as the server stored it; ``None`` if it was deleted.
         at: when.
     """
 
@@ -198,7 +199,7 @@ def _version(each: Mapping[str, Any] | None) -> str | None:
 
 
 def own(slices: Slices) -> Slices:
-    """Return those of *slices* that are our driver's."""
+    """Return the slices of our driver."""
     return {
         name: each for name, each in slices.items() if each.get("spec", {}).get("driver") == DRIVER
     }

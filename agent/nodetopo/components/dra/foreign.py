@@ -27,13 +27,13 @@ class ForeignDevices:
 
     @property
     def found(self) -> Mapping[str, str]:
-        """What the last look found."""
+        """The result of the last look."""
         return self._found
 
     def look(self, slices: Slices, snapshot: Snapshot) -> Mapping[str, str]:
-        """Return the driver of each GPU of *snapshot* that is not ours alone, by the GPU's id.
+        """Return the other driver of each GPU of *snapshot* that has one, by the GPU's id.
 
-        Call it after :meth:`HeldDevices.keep_up`. The same object where nothing has changed.
+        Call it after :meth:`HeldDevices.keep_up`. It returns the same object while nothing changes.
         """
         theirs = self._devices
         if slices is not theirs.slices and theirs.take(slices, lambda driver: driver != DRIVER):

@@ -1,9 +1,9 @@
-"""The form in which a node's devices are published, by what the cluster serves.
+"""The form of a node's published devices, by the cluster's features.
 
 Sources: kubernetes ``pkg/features/kube_features.go`` of 1.34 to 1.37. DRAPartitionableDevices
 (shared counters) and DRADeviceTaints are on by default since 1.36; DRAListTypeAttributes is off by
-default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads
-the slices with shared counters of all nodes for each node.
+default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads the slices with shared
+counters of all nodes for each node.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ keeps them with the same gate, but its scheduler does not pass the gate on to th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a node's devices are published, by what the cluster serves.
+    """The form of a node's published devices, by the cluster's features.
 
     Attributes:
-        has_sets: sets of GPUs with shared counters are published alongside single GPUs. Without
-            it: single GPUs, and no counters at all.
+        has_sets: sets of GPUs with shared counters are published alongside single GPUs. Without it:
+            single GPUs, and no counters at all.
         has_taints: unhealthy and held devices are published with taints; without it they are left
             out.
         has_lists: ``numaNode`` is a list (KEP-6072, gate DRAListTypeAttributes).
-        has_admin: each GPU has a device for administration, too. The scheduler evaluates selectors
-            on them for every pod, on a node without free GPUs on nothing else.
+        has_admin: each GPU also has a device for administration. The scheduler evaluates selectors
+            on them for every pod, even on a node without free GPUs.
         sizes: numbers of GPUs of the sets that are published; empty for the usual ones.
     """
 

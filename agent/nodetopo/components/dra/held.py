@@ -1,10 +1,10 @@
-"""GPUs that pods have without our DRA driver: by a device plugin, or by another driver's claim.
+"""GPUs held without our DRA driver: from a device plugin, or by another driver's claim.
 
-A GPU that somebody else gave to a pod must not be free in our slices: the scheduler would give it
-to a second one. Only the kubelet's PodResources API knows, and each List has a price: up to 1.37
-one that runs during a device plugin's Allocate can make the kubelet give a device twice, where a
-pod has just ended (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices). So the
-kubelet's checkpoint of devices, which it replaces after each Allocate, says when to look.
+A GPU that a pod got elsewhere must not be free in our slices: the scheduler would give it to a
+second pod. Only the kubelet's PodResources API lists such GPUs, and each List has a price: up to
+1.37, a List during a device plugin's Allocate can make the kubelet give out a device twice when a
+pod has just ended (pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices). So a List
+follows only a change of the kubelet's device checkpoint, which it replaces after each Allocate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What pods have.
+    """Devices held by pods.
 
     Attributes:
         devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
@@ -62,10 +62,10 @@ class Holdings:
 
 
 class HeldDevices:
-    """Follows what pods have; one thread calls :meth:`keep_up`, any may call :meth:`look`.
+    """Follows pods' devices; one thread calls :meth:`keep_up`, any thread can call :meth:`look`.
 
     Args:
-        kubelet: nobody else uses it.
+        kubelet: not shared with other users.
         directory: the kubelet's, of device plugins, with its checkpoint.
         clock: monotonic seconds.
     """
@@ -89,12 +89,12 @@ class HeldDevices:
 
     @property
     def known(self) -> Holdings | None:
-        """What the kubelet answered last; ``None`` before its first answer."""
+        """The kubelet's last answer; ``None`` before the first."""
         return self._known
 
     @property
     def is_answered(self) -> bool:
-        """Whether the kubelet answered the last question."""
+        """Whether the kubelet answered the last request."""
         return self._is_answered
 
     @property
@@ -103,7 +103,7 @@ class HeldDevices:
         return self._problem
 
     def keep_up(self) -> None:
-        """Look if something may have changed, or the last look failed."""
+        """Look if the devices may have changed, or the last look failed."""
         stamp = sockets.identity(self._checkpoint)
         is_blind = stamp is None and not self._checkpoint.parent.is_dir()
         is_due = is_blind or self._clock() >= self._due
@@ -111,7 +111,7 @@ class HeldDevices:
             self.look()
 
     def look(self) -> Holdings | None:
-        """Ask the kubelet, and return what is known then: an answer is kept until the next."""
+        """Ask the kubelet, and return the known holdings: an answer is kept until the next."""
         with self._lock:
             # Before the question: what changes meanwhile is seen by the next look.
             self._stamp = sockets.identity(self._checkpoint)

@@ -1,4 +1,4 @@
-"""Whether an earlier run left prepared claims; light, as every daemon asks."""
+"""Detects prepared claims of an earlier run; lightweight, as every daemon calls it."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ CLAIMS_FILE = "claims.json"
 
 
 def is_any_prepared(path: Path) -> bool:
-    """Return whether the file *path* of :class:`ClaimsFile` has any."""
+    """Return whether the file *path* of :class:`ClaimsFile` has any claims."""
     text = HostFile(path).text()
     try:
         document = None if text is None else load_json(text)

@@ -1,10 +1,9 @@
 """Our DRA driver on this node: keeps its socket, its slices and the health of its devices.
 
-Data flows one way: snapshot, health, prepared claims and what others gave to pods → pool → slices.
-The order of devices follows from which GPUs claims have, so it is computed again whenever the
-kubelet prepares a claim or gives one up. That is later than the scheduler's decision by the start
-of a pod; until then the next claim is allocated by the order before, which is sound, and perhaps
-not the best.
+Data flows one way: snapshot, health, prepared claims and devices held elsewhere → pool → slices.
+The order of devices depends on the claimed GPUs, so it is recomputed whenever the kubelet prepares
+or releases a claim. That lags the scheduler's decision by the start of a pod; until then the next
+claim is allocated by the previous order, which is valid but may not be the best.
 """
 
 from __future__ import annotations
@@ -52,8 +51,9 @@ Claimed: TypeAlias = Mapping[str, tuple[str, ...]]
 """Ids of the GPUs of each device that prepared claims have, by its name."""
 
 TICK_S = 0.5
-"""How often everything is compared with what was published last. With the time of a write a GPU
-that a device plugin gives out is free in the slices for less than a second."""
+"""Interval between comparisons with the published slices. Including the write, a GPU given out by a
+device plugin is free in the slices for less than a second.
+"""
 
 SETTLE_S = 0.1
 """Pause after a change, for more of them: the kubelet prepares the claims of a pod one by one."""
@@ -63,10 +63,10 @@ LONGEST_SETTLE_S = 2.0
 
 
 class DraLoop(PeriodicLoop):
-    """Runs the driver; one thread runs it, any may read its counters.
+    """Runs the driver; one thread runs it, any thread can read its counters.
 
     Attributes:
-        problem: why the slices are not what they should be; ``None`` if they are.
+        problem: why the slices are wrong or missing; ``None`` if they are right.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class DraLoop(PeriodicLoop):
         """Serve nothing yet.
 
         Args:
-            health: ``None`` where GPUs are not watched.
-            watch: of the node's slices; somebody else runs it.
-            state_file: where prepared claims outlive the process; ``None`` keeps them in memory.
+            health: ``None`` where health is not watched.
+            watch: of the node's slices; run by the caller.
+            state_file: keeps prepared claims across restarts; ``None`` keeps them in memory.
             evicts: whether pods with an unhealthy GPU are evicted; asked at every step.
-            report: takes what people should know, and never blocks.
-            is_off: only give up claims, withdraw the slices, and end with the last claim.
+            report: takes notices for people, and never blocks.
+            is_off: only release claims, withdraw the slices, and end with the last claim.
         """
         self.problem: str | None = None
         self._settings = settings
@@ -136,7 +136,7 @@ class DraLoop(PeriodicLoop):
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has taken the driver."""
+        """Whether the kubelet has registered the driver."""
         return self._server.registrar.is_registered
 
     @property
@@ -155,12 +155,12 @@ class DraLoop(PeriodicLoop):
 
     @property
     def pool(self) -> Pool | None:
-        """What is published; ``None`` before the first scan."""
+        """The published pool; ``None`` before the first scan."""
         return self._pool
 
     @property
     def prepared(self) -> PreparedClaims:
-        """The claims that containers may use."""
+        """The claims that containers can use."""
         return self._prepared
 
     @property
@@ -216,7 +216,7 @@ class DraLoop(PeriodicLoop):
         return self._keep_published(pool, groups, slices)
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
-        """Wait for news, and for the end of what brings them."""
+        """Wait for news; at the end, wait for its sources to end."""
         if not self._wake.wait(seconds):
             return
         for _ in range(round(LONGEST_SETTLE_S / SETTLE_S)):
@@ -234,12 +234,12 @@ class DraLoop(PeriodicLoop):
         super().run(stopping)
 
     def close(self) -> None:
-        """Leave the kubelet, which deletes the slices if no other process of ours comes in 30 s."""
+        """Leave the kubelet, which deletes the slices unless our next process starts in 30 s."""
         self._server.stop()
         self._held.close()
 
     def _note_newer(self) -> None:
-        """Note whether another process has taken over, and that it has ended."""
+        """Record whether another process has taken over, and the end of that process."""
         before, self._newer = self._newer, self._server.newer()
         if self._newer == before:
             return
@@ -251,7 +251,7 @@ class DraLoop(PeriodicLoop):
             log.info("slices published by this process again")
 
     def _take(self, snapshot: Snapshot) -> Pool:
-        """Return the pool of *snapshot*; the same object while nothing that decides it changes."""
+        """Return the pool of *snapshot*; the same object while its inputs are unchanged."""
         settings, served = self._settings, self._served
         wanted = form(
             served.release,
@@ -276,9 +276,9 @@ class DraLoop(PeriodicLoop):
         return pool
 
     def _ordered(self, pool: Pool, now: Conditions) -> Sequence[Group]:
-        """Return the devices in their order; the same object while nothing that decides it changes.
+        """Return the devices in order; the same object while its inputs are unchanged.
 
-        To work it out takes some 5 ms of CPU for 8 GPUs.
+        Computing it takes some 5 ms of CPU for 8 GPUs.
         """
         claimed = self._prepared.used_devices
         before = self._order
@@ -290,7 +290,7 @@ class DraLoop(PeriodicLoop):
         return before[3]
 
     def _conditions(self, pool: Pool, slices: Slices | None) -> Conditions:
-        """Return what keeps GPUs from being allocated; all of them while that is not known."""
+        """Return the conditions of GPUs; all GPUs are barred while conditions are unknown."""
         snapshot = pool.snapshot
         known = self._held.known
         held = {gpu.id for gpu in snapshot.gpus} if known is None else known.gpus(snapshot)
@@ -308,7 +308,7 @@ class DraLoop(PeriodicLoop):
         )
 
     def _keep_published(self, pool: Pool, groups: Sequence[Group], slices: Slices) -> float:
-        """Write what differs; return the seconds until the next step."""
+        """Write the differences; return the seconds until the next step."""
         if self._held.known is None and not own(slices):
             self._report(f"GPUs in use not known: {self._held.problem}")
             return TICK_S
@@ -350,13 +350,13 @@ class DraLoop(PeriodicLoop):
         return TICK_S + self._pause.next_s(error.retry_after_s)
 
     def _backing(self, name: str) -> BackingDevices | None:
-        """Return what is behind a device that is published, or was by another form.
+        """Return the hardware behind a device that is or was published, in any form.
 
-        A process that has just begun waits for its first scan: the kubelet would try again a
-        minute after an error.
+        A new process waits for its first scan: after an error, the kubelet would retry only a
+        minute later.
 
         Raises:
-            UnreadableError: the GPUs of the node are not known.
+            UnreadableError: the GPUs of the node are unknown.
         """
         self._has_pool.wait(GIVE_UP_S)
         pool = self._pool
@@ -365,7 +365,7 @@ class DraLoop(PeriodicLoop):
         return pool.backing(name) or named_set(name, pool)
 
     def _refusal(self, devices: Sequence[BackingDevices]) -> str | None:
-        """Return who else gave a GPU of *devices* to a pod; ``None`` if nobody did."""
+        """Return the other user of a GPU of *devices*; ``None`` without one."""
         pool, known = self._pool, self._held.look()
         assert pool is not None, "devices are of a pool"
         if known is None:

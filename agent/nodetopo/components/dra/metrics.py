@@ -7,10 +7,10 @@ from nodetopo.kernel.http.family import Family, MetricKind, Samples, Section, by
 from nodetopo.model.snapshot import Snapshot
 
 MOST_DRA_DRIVERS = 2
-"""That publish GPUs of one node: ours or another's, both only by mistake."""
+"""Drivers that publish GPUs of one node: normally one, two only by mistake."""
 
 MOST_DROPPED_FIELDS = 4
-"""Fields of slices behind feature gates: counters, what consumes them, taints and lists."""
+"""Fields of slices behind feature gates: counters, consumed counters, taints and lists."""
 
 DRA_SEEN = "a DRA driver publishes GPUs of the node"
 DRA_ON = "our DRA driver is on"
@@ -19,14 +19,14 @@ FIELDS_DROPPED = "the API server drops fields of our ResourceSlices"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraState:
-    """What our DRA driver does.
+    """The state of our DRA driver.
 
     Attributes:
-        is_registered: whether the kubelet has it.
-        claims: that are prepared.
+        is_registered: whether the kubelet has registered it.
+        claims: prepared claims.
         claimed_gpus: GPUs behind them.
-        writes, errors: slices written, and attempts that failed.
-        shared_gpus: GPUs that another DRA driver has as well.
+        writes, errors: slices written, and failed attempts.
+        shared_gpus: GPUs that another DRA driver also publishes.
         dropped: fields of slices that the API server does not keep.
     """
 
@@ -41,11 +41,11 @@ class DraState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraReading:
-    """What DRA drivers give out on the node.
+    """The devices that DRA drivers give out on the node.
 
     Attributes:
         dra_gpus: driver → GPUs that it publishes; empty where no driver publishes any.
-        dra: of our own driver; ``None`` where it is off.
+        dra: our driver; ``None`` if it is off.
     """
 
     dra_gpus: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class DraReading:
 
 
 def _dra(reading: DraReading, value: Callable[[DraState], float]) -> Samples:
-    """Return the one sample of a family of our driver; none where it is off."""
+    """Return the one sample of a family of our driver; none if it is off."""
     return {} if reading.dra is None else single(value(reading.dra))
 
 

@@ -33,20 +33,19 @@ CLASSES_S = 600.0
 somebody installs a driver."""
 
 CLAIMS_S = 5.0
-"""How often the kubelet is asked what pods have by claim, while that decides what is offered."""
+"""Interval between questions about claimed devices, while they decide the offer."""
 
 CLAIMS_TIMEOUT_S = 1.0
-"""How long its answer may take: the loop that asks has more to do."""
+"""How long an answer can take: the asking loop has other work."""
 
 Claims = Callable[[], tuple[ClaimedDevice, ...] | None]
-"""Returns what the node's pods have by claim; ``None`` where the kubelet does not answer."""
+"""Returns the node's claimed devices; ``None`` if the kubelet does not answer."""
 
 
 def claims_of(socket: Path) -> Claims:
-    """Return what asks the kubelet by its PodResources API at *socket*.
+    """Return a function that asks the kubelet's PodResources API at *socket*.
 
-    Where not even its directory is there, because it is not mounted, there are no claims to know
-    of.
+    Without its directory, because it is not mounted, no claims are known.
     """
     kubelet = PodResources(socket, timeout_s=CLAIMS_TIMEOUT_S)
 
@@ -62,11 +61,11 @@ def claims_of(socket: Path) -> Claims:
 
 
 class DevicesSeen:
-    """The devices that drivers publish, and those that pods may have though they are gone.
+    """Devices that drivers publish, and removed ones that pods can still hold.
 
     Attributes:
-        slices: that were taken last.
-        present, gone: by what claims name them by; replaced, not changed.
+        slices: the latest.
+        present, gone: by the name that claims use; replaced, not changed.
     """
 
     def __init__(self) -> None:
@@ -76,10 +75,10 @@ class DevicesSeen:
         self.gone: Mapping[DeviceKey, PublishedDevice] = {}
 
     def take(self, slices: Slices, drivers: Callable[[str], bool] = lambda _: True) -> bool:
-        """Note which devices of *drivers* are published; return whether others are gone now.
+        """Record the published devices of *drivers*; return whether more are gone now.
 
-        Each slice counts alone: a pool that is being renewed has slices of two generations, and
-        the devices of the older one are not free.
+        Each slice counts separately: a pool being renewed has slices of two generations, and the
+        devices of the older one are not free.
         """
         counted = [it for it in slices.values() if drivers(str(it.get("spec", {}).get("driver")))]
         present = {it.key: it for each in counted for it in devices_of([each])}
@@ -90,17 +89,17 @@ class DevicesSeen:
         return is_news
 
     def keep(self, claimed: Iterable[ClaimedDevice]) -> None:
-        """Forget those that are gone and not *claimed*, by all that pods have."""
+        """Forget removed devices that are not *claimed* by any pod."""
         keys = {device.key for device in claimed}
         self.gone = {key: it for key, it in self.gone.items() if key in keys}
 
 
 class DraNeighbours:
-    """What DRA drivers give out here; the reconcile loop asks at each of its steps.
+    """The devices that DRA drivers give out; the reconcile loop asks at each step.
 
     Args:
-        watch: of the node's slices; somebody else runs it.
-        registry: the kubelet's ``plugins_registry``, where drivers have sockets; it may be missing.
+        watch: of the node's slices; run by the caller.
+        registry: the kubelet's ``plugins_registry``, where drivers have sockets; it can be missing.
         claims: asks the kubelet.
     """
 
@@ -142,9 +141,9 @@ class DraNeighbours:
         return devices
 
     def look(self, snapshot: Snapshot) -> ServedByDra:
-        """Return what drivers give out on the node of *snapshot*, which has lost GPUs, too.
+        """Return the devices given out by drivers on *snapshot*, lost GPUs included.
 
-        The same object as before where nothing has changed.
+        It returns the same object while nothing changes.
         """
         slices = self._watch.slices
         if slices is None:
@@ -171,7 +170,7 @@ class DraNeighbours:
         return self._served
 
     def _ask_kubelet(self) -> None:
-        """Ask what pods have by claim if that is due; what they had stays where it fails."""
+        """Ask for claimed devices if that is due; a failure keeps the previous ones."""
         now = self._clock()
         if now < self._claimed_due:
             return

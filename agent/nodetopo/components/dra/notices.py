@@ -1,4 +1,4 @@
-"""What our DRA driver reports to people: in the log and as Events about the Node."""
+"""Our DRA driver's notices for people: in the log and as Events about the Node."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What our driver publishes for one node, and what is behind each device of it."""
+"""The devices that our driver publishes for one node, and the hardware behind each."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,13 +32,13 @@ NOTHING: Mapping[str, Collection[str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingDevices:
-    """What a container gets for one published device.
+    """The hardware that a container gets for a published device.
 
     Attributes:
-        uuids: of its GPUs or of the MIG device, by which containers are given them.
+        uuids: of its GPUs or of the MIG device, used to hand them over.
         gpus: ids of the GPUs behind them.
-        is_part: whether it is a part of its GPU, beside which others may be in use.
-        needs_admin: whether only claims with admin access may have it.
+        is_part: whether it is a part of its GPU, whose other parts can be in use.
+        needs_admin: whether only claims with admin access can get it.
     """
 
     uuids: tuple[str, ...]
@@ -54,9 +54,9 @@ class Pool:
     Attributes:
         sets: single GPUs, then sets of GPUs.
         form: how they are published.
-        kept: devices that prepared claims have and the pool has not, with the ids of their GPUs.
+        kept: devices of prepared claims that the pool lacks, with the ids of their GPUs.
         bodies: devices without taints, by name.
-        backings: what is behind each.
+        backings: the hardware behind each.
     """
 
     snapshot: Snapshot
@@ -76,14 +76,14 @@ class Pool:
         form: Form = SETS,
         kept: Mapping[str, Collection[str]] = NOTHING,
     ) -> Self:
-        """Return the pool of *gpus*, a part of those of *snapshot*, lost ones included.
+        """Return the pool of *gpus*, a subset of the GPUs of *snapshot*, lost ones included.
 
         Args:
             snapshot: of the node.
-            gpus: that the driver has.
+            gpus: of the driver.
             rules: of placement.
-            form: how they are published. A node with more GPUs than a set of counters takes has
-                no sets.
+            form: how they are published. A node with more GPUs than a set of counters takes has no
+                sets.
             kept: ids of the GPUs of each device that prepared claims have, by the device's name,
                 without those for administration. Where the pool has no such device (its GPU is
                 gone, or an earlier form published it), the other GPUs behind it stay out of reach:
@@ -178,14 +178,14 @@ class Pool:
         return tuple(found)
 
     def backing(self, name: str) -> BackingDevices | None:
-        """Return what is behind the device *name*; ``None`` where the node has no such device."""
+        """Return the hardware behind the device *name*; ``None`` for an unknown device."""
         return self.backings.get(name)
 
     def _hidden(self, used: Collection[str], barred: Collection[str]) -> set[str]:
         """Return the GPUs whose devices are left out.
 
-        Without taints they are the *barred* ones. Without counters they are, too, those of devices
-        that claims have and the pool has not. With counters a device in use is never left out.
+        Without taints these are the *barred* GPUs; without counters, also the GPUs of claimed
+        devices that the pool lacks. With counters a device in use is never left out.
         """
         hidden: set[str] = set()
         if not self.form.has_taints:
@@ -243,7 +243,7 @@ def _built(
     attributes: Attributes,
     form: Form,
 ) -> Iterator[tuple[str, tuple[Json, BackingDevices]]]:
-    """Yield the name of each device, the device without taints, and what is behind it."""
+    """Yield each device's name, the device without taints, and the hardware behind it."""
     by_id = {gpu.id: gpu for gpu in snapshot.gpus}
     for each in sets:
         uuids = tuple(uuid for it in each.gpus if (uuid := by_id[it].uuid) is not None)
@@ -289,7 +289,7 @@ def _is_in_the_way(
 def _unknown(
     prepared: Mapping[str, Collection[str]], known: Collection[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return those of *prepared* whose names are not *known*."""
+    """Return the *prepared* devices whose names are not *known*."""
     return {name: tuple(sorted(ids)) for name, ids in prepared.items() if name not in known}
 
 

@@ -1,12 +1,12 @@
-"""Sets of GPUs as devices, single GPUs, and the order in which the scheduler meets them.
+"""Sets of GPUs as devices, single GPUs, and their order for the scheduler.
 
 The scheduler's allocator takes the first device that fits, in the order of the slices; that order
-is all that a driver can say (k8s.io/dynamic-resource-allocation v0.36 ``structured``;
+is a driver's only influence (k8s.io/dynamic-resource-allocation v0.36 ``structured``;
 ``resourceslice``: "preferred devices should be listed first"). A claim for four single GPUs gets
-the first four that are free, wherever they are. So useful sets of GPUs
-(:mod:`nodetopo.components.dra.choice`) are published as one device each, and those of a size are
-listed as :meth:`Allocator.allocate` prefers them. Shared counters keep two devices with a GPU in
-common from being allocated at once.
+the first four free ones, wherever they are. So useful sets of GPUs
+(:mod:`nodetopo.components.dra.choice`) are published as one device each, and sets of one size are
+listed in the order preferred by :meth:`Allocator.allocate`. Shared counters keep two devices with a
+GPU in common from being allocated at once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ class GpuSet:
     Attributes:
         name: of the device, the same as long as its GPUs sit where they do.
         gpus: the ids of its GPUs, in device order.
-        is_single: it is one GPU of those that are claimed by their number, rather than a set of
-            one. Both consume the same counter; they differ in their order.
+        is_single: a single GPU for claims by count, rather than a set of one GPU. Both consume the
+            same counter; they differ in their order.
     """
 
     name: str
@@ -94,11 +94,11 @@ def ranked(
 ) -> tuple[GpuSet, ...]:
     """Return *sets* in the order in which the scheduler should try them.
 
-    Single GPUs come first, then sets by size. Of each, those whose GPUs are all in *free* come
-    first, best first; the order of the others is that of *sets*. Single GPUs stand so that whoever
-    asks for several of them (``nvidia.com/gpu: 4``) gets as good a set as one order can give: see
+    Single GPUs come first, then sets by size. In each group, sets whose GPUs are all in *free* come
+    first, best first; the others keep the order of *sets*. Single GPUs are ordered so that a claim
+    for several of them (``nvidia.com/gpu: 4``) gets as good a set as one order allows: see
     :func:`_chain`. So the first need not be the best single GPU, which is the first set of one.
-    *wanted* are sizes that the order of single GPUs serves beside the usual ones.
+    *wanted* adds sizes for which the order of single GPUs is optimised.
     """
     kinds: dict[tuple[bool, int], list[GpuSet]] = {}
     for each in sets:
@@ -153,7 +153,7 @@ def _addresses(snapshot: Snapshot, gpus: Collection[str]) -> Mapping[str, PciAdd
 def _name(stem: str, addresses: Sequence[PciAddress]) -> str:
     """Return a name for the GPUs at *addresses*: their buses, and domains other than 0.
 
-    Where that is longer than a name may be, or two GPUs share a bus, it is a digest.
+    If that exceeds a name's limit, or two GPUs share a bus, it is a digest.
     """
     parts = [
         f"{address.bus:02x}" if not address.domain else f"{address.domain:04x}-{address.bus:02x}"

@@ -1,4 +1,4 @@
-"""The settings of our DRA driver; whether it is on is a setting of the GPUs."""
+"""The settings of our DRA driver; the switch for the driver is a setting of the GPUs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from nodetopo.kernel.settings.groups import DEVICES
 
 @dataclass(frozen=True, kw_only=True)
 class DraSettings(GpuSettings):
-    """The settings of the GPUs and those of our driver."""
+    """The settings of the GPUs and of our driver."""
 
     dra_unhealthy: str = DEVICES.choice(
         "keep",  # as with a device plugin: only a person knows what the pod is worth

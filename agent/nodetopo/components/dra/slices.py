@@ -1,19 +1,19 @@
-"""The ResourceSlices of the node: what they say now, what they should say, and what to write.
+"""The ResourceSlices of the node: observed, wanted, and the changes to write.
 
 The scheduler's allocator reads a pool only when all of its slices have the newest generation, takes
-slices by name and devices as they stand there (k8s.io/dynamic-resource-allocation v0.36
-``structured``, ``pools_incubating.go``). So:
+slices by name and devices in their order (k8s.io/dynamic-resource-allocation v0.36 ``structured``,
+``pools_incubating.go``). So:
 
-- devices of one slice change, come and go by one write, without a new generation;
-- a device that moves to another slice, or a slice that comes or goes, takes a new generation of
-  all slices: between the writes the pool is incomplete, and claims wait;
+- one write changes, adds and removes devices of one slice, without a new generation;
+- moving a device to another slice, or adding or removing a slice, needs a new generation of all
+  slices: between the writes the pool is incomplete, and claims wait;
 - a slice has shared counters or devices, never both; 64 devices if they have counters, taints or
   lists, and 8 counter sets (k8s.io/api v0.36 ``resource/v1`` types.go).
 
-Each slice costs the scheduler time for every pod, so a node has one of devices where they fit into
-it. The allocator evaluates selectors device by device until one fits, and a claim fits devices of
-one group only; therefore the best device of each group stands in front. Every write goes to all
-watchers, so an order stays as long as it leads each claim to the device that it should get.
+Each slice costs the scheduler time for every pod, so a node has one slice of devices if they fit.
+The allocator evaluates selectors device by device until one fits, and a claim fits devices of one
+group only; therefore the best device of each group stands in front. Every write goes to all
+watchers, so an order is kept while it leads each claim to the right device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,19 +32,20 @@ MOST_COUNTER_SETS = 8
 """``ResourceSliceMaxCounterSets``."""
 
 _LONGEST_STEM = 200
-"""Characters of a node's name in those of its slices; a longer one is shortened. An object's name
-has 253 at most."""
+"""Characters of a node's name in the names of its slices; a longer one is shortened. An object's
+name has 253 at most.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Devices that the same claims fit.
+    """Devices that satisfy the same claims.
 
     Attributes:
-        name: what they are.
+        name: the kind of devices.
         devices: in the order in which the allocator should try them.
-        tried: how many of them could be allocated now; the order of the others does not matter.
-        heads: how many devices a claim takes from the front; empty where any order will do.
+        tried: how many of them can be allocated now; the order of the rest does not matter.
+        heads: how many devices a claim takes from the front; empty if the order does not matter.
     """
 
     name: str
@@ -54,19 +55,19 @@ class Group:
 
     @property
     def able(self) -> tuple[str, ...]:
-        """The names of those that could be allocated now."""
+        """The names of the devices that can be allocated now."""
         return tuple(device["name"] for device in self.devices[: self.tried])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What to write and to delete: objects for server-side apply, and names."""
+    """The changes to write: objects for server-side apply, and names to delete."""
 
     applied: tuple[Json, ...] = ()
     deleted: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to do."""
+        """Return whether there are changes."""
         return bool(self.applied or self.deleted)
 
 
@@ -77,11 +78,11 @@ def changes(
     groups: Iterable[Group],
     observed: Mapping[str, Json],
 ) -> Changes:
-    """Return how the slices of *node* become those of *counter_sets* and *groups*.
+    """Return the changes that bring *node*'s slices to *counter_sets* and *groups*.
 
     Args:
-        owner: the reference to the Node, with which the slices go; ``None`` where it is unknown.
-        groups: those whose claims are the most frequent first.
+        owner: the reference to the Node, which is deleted with its slices; ``None`` if unknown.
+        groups: in descending frequency of their claims.
         observed: the slices of our driver on this node, by name, as the API server has them.
     """
     contents: dict[str, Json] = {}
@@ -176,7 +177,7 @@ def _stayed(order: Iterable[str], before: Iterable[Sequence[str]]) -> list[list[
 
 
 def _leads(groups: Iterable[Group], order: Sequence[str]) -> bool:
-    """Return whether claims get from *order* what they would get from *groups*."""
+    """Return whether claims get the same devices from *order* as from *groups*."""
     for group in groups:
         able = group.able
         sought = frozenset(able if group.heads else ())
@@ -191,7 +192,7 @@ def _laid_out(groups: Sequence[Group], seen: Iterable[str]) -> list[str]:
     """Return the names of all devices in order.
 
     The best of each group, then the others, beginning with the group whose claims take several,
-    then those that cannot be allocated, as they were *seen*.
+    then those that cannot be allocated, in the order *seen*.
     """
     several_first = sorted(groups, key=lambda group: -len(group.heads))
     able = [name for group in several_first for name in group.able]

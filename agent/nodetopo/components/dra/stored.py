@@ -1,8 +1,8 @@
-"""What the API server kept of a ResourceSlice: it drops fields whose feature is off.
+"""The fields of a ResourceSlice that the API server keeps: it drops those of disabled features.
 
 A server drops the fields of a feature gate that is off without an error (kubernetes
 ``pkg/registry/resource/resourceslice/strategy.go``, dropDisabledFields), and a newer one adds
-fields that we do not know.
+unknown fields.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _DEVICE = ("name", "attributes", "capacity", "consumesCounters", "taints")
 
 
 def features(spec: Json) -> frozenset[str]:
-    """Return which of the fields that servers drop *spec*, that of a slice, has."""
+    """Return the droppable fields that *spec*, a slice's specification, has."""
     found = {"sharedCounters"} if spec.get("sharedCounters") else set()
     for device in spec.get("devices") or ():
         found.update(name for name in ("consumesCounters", "taints") if device.get(name))
@@ -31,7 +31,7 @@ def features(spec: Json) -> frozenset[str]:
 
 
 def has_scalars(spec: Json) -> bool:
-    """Return whether *spec*, that of a slice, has one value where it could have a list."""
+    """Return whether *spec*, a slice's specification, has single values instead of lists."""
     devices = spec.get("devices") or ()
     return any("int" in (it.get("attributes") or {}).get(NUMA_NODE, {}) for it in devices)
 

@@ -1,4 +1,4 @@
-"""When DRA concerns the node: wherever there is an API server, for other drivers may be there."""
+"""The condition for DRA: any API server, since other drivers can be present."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ START = Start.AT_ONCE
 def is_wanted(kernel: Kernel) -> bool:
     """Return whether the node's ResourceSlices can be followed.
 
-    Also where no GPU is offered: that may change while the daemon runs, and pods have GPUs by
+    Even if no GPU is offered: that can change while the daemon runs, and pods can hold GPUs by
     claim all the same.
 
     Raises:
-        InputError: our DRA driver is on, and there is no API server to publish to.
+        InputError: our DRA driver is on, without an API server to publish to.
     """
     settings = kernel.settings
     goes_on = kernel.target.is_real and not settings.once
@@ -28,13 +28,13 @@ def is_wanted(kernel: Kernel) -> bool:
 
 
 def claims_file(settings: DraSettings) -> Path | None:
-    """Return where prepared claims outlive the process; ``None`` where nothing does."""
+    """Return the file that keeps prepared claims across restarts, or ``None``."""
     state = settings.health_file
     return None if state is None else state.with_name(CLAIMS_FILE)
 
 
 def needs_driver(kernel: Kernel) -> bool:
-    """Return whether our driver runs: it is on, or it was and pods have claims of it."""
+    """Return whether our driver runs: it is on, or pods still have claims of it."""
     if kernel.target.served_by is not None:
         return False
     file = claims_file(kernel.settings)

@@ -1,1 +1,1 @@
-"""HCAs: offered to the kubelet beside GPUs or together with them, and watched."""
+"""HCAs: offered to the kubelet alongside GPUs or paired with them, and watched."""

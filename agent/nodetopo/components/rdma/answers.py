@@ -61,7 +61,7 @@ class RdmaSettings:
 
     @property
     def has_connection_manager(self) -> bool:
-        """Whether the host has the device of librdmacm. Looks into sysfs."""
+        """Whether the host has the device of librdmacm; reads sysfs."""
         if self.sysfs_root is None:
             return True
         try:
@@ -98,7 +98,7 @@ class JointGpuAnswers:
         self._gpus.look()
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see *devices*.
+        """Return the container response for *devices*.
 
         Raises:
             InputError, UnreadableError: as the answers of GPUs alone.
@@ -127,16 +127,16 @@ class RdmaAnswers:
         return self._settings.numa
 
     def look(self) -> None:
-        """Look for the connection manager: its module may be loaded at any time."""
+        """Look for the connection manager again: its module can be loaded at any time."""
         self._has_connection_manager = self._settings.has_connection_manager
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see the HCAs of *devices*.
+        """Return the container response for the HCAs of *devices*.
 
-        In a shared pool these are all HCAs of the pool that are not lost.
+        In a shared pool these are all HCAs of the pool except lost ones.
 
         Raises:
-            UnreadableError: an HCA has no device nodes any more.
+            UnreadableError: an HCA has lost its device nodes.
         """
         given = given_hcas(self.resource, devices)
         response = hca_response(
@@ -161,12 +161,12 @@ def add_variables(
     *,
     are_gpus_certain: bool,
 ) -> None:
-    """Add the variables of a container with *gpus* and *hcas*; a pod's own win over them.
+    """Add the variables of a container with *gpus* and *hcas*; the pod's variables override them.
 
-    Only answers about HCAs have them: of two answers with one variable the kubelet keeps the
-    first. *gpus* are certain where they are handed over by the same answer.
+    Only answers about HCAs have them: if two answers set a variable, the kubelet keeps the first.
+    *gpus* are certain if the same answer hands them over.
 
-    The kubelet puts a pod's variables behind those of plugins (1.36 pkg/kubelet/
+    The kubelet puts a pod's variables after the plugins' variables (1.36 pkg/kubelet/
     kubelet_pods.go, GenerateRunContainerOptions), and of two the last counts.
     """
     try:
@@ -182,7 +182,7 @@ def hca_response(
     with_issm: bool,
     has_connection_manager: bool,
 ) -> pb.ContainerAllocateResponse:
-    """Return what a container needs to see the HCAs of *given*, by key, in their order."""
+    """Return the container response for the HCAs of *given*, by key, in their order."""
     response = pb.ContainerAllocateResponse()
     if settings.hand_over is RdmaHandOver.CDI_CRI:
         names = [cdi_name(key) for key in given]
@@ -217,10 +217,10 @@ def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[
 
 
 def present_hcas(hcas: Mapping[str, Hca], keys: Sequence[str]) -> dict[str, Hca]:
-    """Return those of *hcas* that *keys* name, in their order.
+    """Return the HCAs named by *keys*, in their order.
 
     Raises:
-        UnreadableError: one is not among them, or has no device nodes any more.
+        UnreadableError: an HCA is missing or has lost its device nodes.
     """
     for key in keys:
         if key not in hcas or not hcas[key].char_devices:
@@ -242,5 +242,5 @@ def device_nodes(hca: Hca, *, with_issm: bool) -> tuple[str, ...]:
 
 
 def cdi_name(key: str) -> str:
-    """Return what our CDI specification calls the HCA of *key*: names there have no slash."""
+    """Return the name of the HCA *key* in our CDI specification, where names have no slash."""
     return key.replace("/", "-")

@@ -1,4 +1,4 @@
-"""HCAs alongside GPUs: their pools, their pairs with GPUs, and what follows what."""
+"""HCAs alongside GPUs: their pools, their pairs with GPUs, and the placement between them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -60,7 +60,7 @@ class HcaCompanion:
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why the CDI specification of HCAs is not what it should be; ``None`` if it is."""
+        """Why the CDI specification of HCAs is wrong or missing; ``None`` if it is right."""
         return self._hcas.cdi_problem
 
     def plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
@@ -97,7 +97,7 @@ class HcaCompanion:
         return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
 
     def identity(self, resource: str) -> object:
-        """Return how HCAs reach containers, if *resource* is that of the pairs."""
+        """Return the way HCAs reach containers, if *resource* is the resource of the pairs."""
         return self._plan.answers if resource == self._plan.pair else None
 
     def follow(

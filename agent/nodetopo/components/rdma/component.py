@@ -18,13 +18,13 @@ from nodetopo.model.notice import Notice
 
 
 class Hcas(Component):
-    """Runs the loop that looks at ports, and the one that verifies joint placements."""
+    """Runs the loop that watches ports, and the loop that verifies joint placements."""
 
     def __init__(self, kernel: Kernel) -> None:
         """Offer nothing yet.
 
         Raises:
-            InputError: the settings, or the file that they name, cannot be used.
+            InputError: the settings or their file cannot be used.
         """
         super().__init__(kernel)
         target = kernel.target
@@ -43,16 +43,16 @@ class Hcas(Component):
             yield "joint placement", self._run_joint
 
     def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
-        """Check *settings*; return what offers HCAs by them.
+        """Validate *settings*; return a callable that applies them.
 
         Raises:
-            InputError: they, or the file that they name, cannot be used.
+            InputError: the settings or their file cannot be used.
         """
         plan, places = self._planned(settings)
         return lambda: self.companion.use(plan, places)
 
     def notices(self) -> Iterable[Notice]:
-        """Return what is new of the HCAs' health."""
+        """Return the notices about the HCAs' health."""
         return () if self.health is None else self.health.notices()
 
     def observed(self) -> HcaReading:

@@ -1,8 +1,8 @@
-"""GPUs that are offered together with an HCA, as one device: for pods that must have the pair.
+"""GPUs paired with an HCA and offered as one device, for pods that need the pair.
 
-Two resources are two choices, and the second can only follow the first. A device that is both
-leaves nothing to follow. The price is that such a GPU and such an HCA are in no other resource:
-the kubelet would not know that they are taken.
+Two resources are two choices, and the second can only follow the first. A paired device needs no
+second choice. In return, its GPU and its HCA are in no other resource: the kubelet would not know
+that they are in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +41,13 @@ def paired(
     before: Mapping[str, str],
     resource: str,
 ) -> Pairs:
-    """Return an HCA of its own for each of *gpus* that can have one.
+    """Return a separate HCA for each of *gpus* that can have one.
 
     Args:
         pairing: of a snapshot with the HCAs of *known*, in the same order.
         gpus: ids of the GPUs that are offered whole.
-        before: pairs that exist already; they stay, whatever became of the two.
-        resource: which the pairs are offered as.
+        before: existing pairs; they stay even if a part is lost.
+        resource: of the pairs.
     """
     snapshot, keys = pairing.snapshot, [one.key for one in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
@@ -123,10 +123,10 @@ class PairAnswers:
         self._gpus.look()
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see the GPUs and the HCAs of *devices*.
+        """Return the container response for the GPUs and HCAs of *devices*.
 
         Raises:
-            UnreadableError: a fact about one of them is not known now.
+            UnreadableError: a fact about a device is currently unknown.
         """
         response, pairs = self._gpus.answer(devices), self._pairs()
         gpus = [device.id for device in devices]

@@ -2,13 +2,13 @@
 
 The kubelet asks for one resource of one container after the other, in random order, and does not
 say for which pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources:
-a loop over a Go map, under the lock of one admission). So calls that follow one another belong to
-one container, as a rule: whatever was just allocated of the other kind is what a choice follows.
+a loop over a Go map, under the lock of one admission). So consecutive calls normally belong to one
+container: a choice follows the latest allocation of the other kind.
 
-That is a guess. It is wrong where a pod that wants GPUs alone is admitted within :data:`WINDOW_S`
-before one that wants HCAs alone. A wrong guess costs nearness, never a device: what is chosen is
-always available, and the kubelet's NUMA nodes come first. Every guess is kept until the kubelet
-says which pod got what (PodResources), and is counted as right or wrong then.
+That is a guess. It is wrong if a pod that requests only GPUs is admitted within :data:`WINDOW_S`
+before a pod that requests only HCAs. A wrong guess costs nearness, never a device: chosen devices
+are always available, and the kubelet's NUMA nodes come first. Every guess is kept until the kubelet
+lists the pods' devices (PodResources), and is then counted as right or wrong.
 """
 
 from collections import deque
@@ -35,11 +35,11 @@ MOST_GUESSES = 64
 """Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
 
 MOST_GRANTS = 32
-"""Allocations remembered: those of one container, and some more."""
+"""Most remembered allocations: one container's, and some more."""
 
 
 class Kind(StrEnum):
-    """What a resource consists of."""
+    """The kind of a resource's parts."""
 
     GPU = "gpu"
     HCA = "hca"
@@ -47,13 +47,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the kubelet gave to one container.
+    """An allocation to one container.
 
     Attributes:
-        devices: ids of the kubelet's.
-        parts: the GPUs' ids or the HCAs' keys.
+        devices: ids known to the kubelet.
+        parts: ids of GPUs or keys of HCAs.
         at_s: when, by the monotonic clock.
-        followed_by: resources of the other kind that were already given to the same container.
+        followed_by: resources of the other kind already allocated to the same container.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ class _Places:
 
 
 class JointPlacement:
-    """What is remembered of one admission; every method may be called from many threads.
+    """Coordinates the GPU and HCA choices for one container; any thread can call it.
 
     *clock* returns seconds.
     """
@@ -128,15 +128,15 @@ class JointPlacement:
         hcas: Mapping[str, int],
         variables: Collection[JobVariable] = (),
     ) -> None:
-        """Place what *pairing* knows from now on: positions of GPUs by id, of HCAs by key.
+        """Place the devices of *pairing* from now on: positions of GPUs by id, of HCAs by key.
 
-        *variables* are those that containers get.
+        *variables* are set in containers.
         """
         assert pairing.closeness is not None  # computed now, and not during a call
         self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
 
     def rest(self) -> None:
-        """Follow nothing, where no HCAs are offered."""
+        """Follow nothing while no HCAs are offered."""
         self._places = None
         with self._lock:
             self._grants.clear()
@@ -147,9 +147,8 @@ class JointPlacement:
     ) -> Mapping[str, str]:
         """Return the variables of a container with *gpus* and *hcas*, by id and by key.
 
-        None where an HCA is unknown, since a list shuts out what it does not name. *gpus* are
-        certain where they are in the same answer; without any, those nearest to the HCAs are the
-        guess.
+        Without variables if an HCA is unknown, since a list excludes whatever it omits. *gpus* are
+        certain if they are in the same answer; without any, the nearest GPUs are the guess.
         """
         places = self._places
         if places is None or not places.variables or not all(key in places.hcas for key in hcas):
@@ -206,7 +205,7 @@ class JointPlacement:
             return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
 
     def partner_positions(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the positions of what the container had of the other kind before *devices*."""
+        """Return the positions of the container's other parts, given before *devices*."""
         places, wanted = self._places, frozenset(devices)
         if places is None:
             return ()
@@ -221,11 +220,11 @@ class JointPlacement:
         )
 
     def verify(self, held: Iterable[Collection[tuple[str, str]]], settled_s: float) -> None:
-        """Decide the guesses by what containers hold: resources and ids of devices of each.
+        """Decide the guesses by the devices that containers hold: resource and id of each.
 
-        A guess is open while the kubelet may not list its container yet, *settled_s* seconds
-        after the grant; one whose devices no container has any more stays unknown. What is held
-        also corrects which GPUs are in use.
+        A guess stays open for *settled_s* seconds after the grant, until the kubelet lists its
+        container; if no container holds its devices any longer, it stays unknown. The held devices
+        also correct the set of GPUs in use.
         """
         owners = {device: number for number, devices in enumerate(held) for device in devices}
         before = self._clock() - settled_s
@@ -294,8 +293,8 @@ class JointPlacement:
     ) -> Prefer:
         """Return the choice among the devices of a GPU resource that follows a container's HCAs.
 
-        It is that of *prefer*, unless the container has just been given HCAs to which other GPUs
-        are nearer; then *prefer* chooses among those. *gpu_of* returns the GPU of each device.
+        It is the choice of *prefer*, unless the container just got HCAs with other GPUs nearer to
+        them; then *prefer* chooses among these. *gpu_of* returns the GPU of each device.
         """
         self._gpu_of[resource] = gpu_of
 
@@ -353,10 +352,10 @@ class JointPlacement:
     def _next_gpus(
         self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int
     ) -> Sequence[str]:
-        """Return the GPUs that a container would get now that asked for as many as HCAs.
+        """Return the GPUs for a container that now requests as many GPUs as HCAs.
 
-        Only of those whose nearest HCAs are offered: the kubelet may have chosen a NUMA node, and
-        then keeps to it for GPUs too.
+        Only GPUs whose nearest HCAs are offered count: if the kubelet chose a NUMA node, it applies
+        to GPUs too.
         """
         usable, prefer = self._next
         if prefer is None:
@@ -376,9 +375,9 @@ class JointPlacement:
         return prefer(among, (), min(size, len(among))) if among else ()
 
     def _partners(self, kind: Kind, resource: str) -> list[Grant]:
-        """Return the grants of the other kind that belong to a container's request now.
+        """Return the grants of the other kind that belong to the current container.
 
-        Of each resource only the latest can: what was given before it was another container's.
+        Only the latest grant of each resource can: earlier ones went to other containers.
         """
         since = self._clock() - self._window_s
         latest = {grant.resource: grant for grant in self._grants if grant.kind is not kind}
@@ -390,7 +389,7 @@ class JointPlacement:
 
 
 def _is_whole(gpu_of: Mapping[str, str]) -> bool:
-    """Return whether each device of a resource is a GPU, and not one of several parts of it."""
+    """Return whether each device of a resource is a whole GPU, not a part of one."""
     return all(device == gpu for device, gpu in gpu_of.items())
 
 

@@ -1,4 +1,4 @@
-"""Find out whether GPUs and HCAs that were taken for one container's really are."""
+"""Verifies whether GPUs and HCAs assumed to belong to one container really do."""
 
 import structlog
 
@@ -18,7 +18,7 @@ pod is admitted, which takes milliseconds from there."""
 
 
 class JointLoop(PeriodicLoop):
-    """Asks the kubelet for what its containers hold, and has the guesses decided by it."""
+    """Reads the containers' devices from the kubelet, and decides the guesses by them."""
 
     def __init__(self, settings: KernelSettings, joint: JointPlacement) -> None:
         """Ask nothing yet."""
@@ -27,7 +27,7 @@ class JointLoop(PeriodicLoop):
         self._problem = Outage()
 
     def step(self) -> float:
-        """Decide what guesses there are; return the seconds until the next look."""
+        """Decide the open guesses; return the seconds until the next look."""
         if not self._joint.guesses:
             return INTERVAL_S
         try:

@@ -24,17 +24,17 @@ PORT_STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4, "ACTIVE_DEFER": 5}
 BYTES_PER_GBIT = 1e9 / 8
 
 PORT_ERRORS = 6
-"""Counters of a port that are published: those that the look at HCAs reads."""
+"""Published counters of a port; the look at HCAs reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaReading:
-    """The HCAs of the node, and those that are offered.
+    """The HCAs of the node, and the offered ones.
 
     Attributes:
         snapshot: ``None`` before the first scan has ended.
-        joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs that were taken
-            for one container's; empty where no HCAs are offered.
+        joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs assumed to belong
+            to one container; empty where no HCAs are offered.
         hca_health: by key; empty while no HCAs are offered, or their health is not watched.
         hca_counters: (name of the HCA, number of the port) → counter → count.
     """

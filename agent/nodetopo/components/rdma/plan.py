@@ -1,4 +1,4 @@
-"""What settings, and the file that they name, say about HCAs."""
+"""The plan for HCAs, from the settings and their file."""
 
 from dataclasses import dataclass
 from pathlib import Path

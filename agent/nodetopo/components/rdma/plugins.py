@@ -81,11 +81,11 @@ class HcaPlugins:
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why the CDI specification of HCAs is not what it should be; ``None`` if it is."""
+        """Why the CDI specification of HCAs is wrong or missing; ``None`` if it is right."""
         return self._cdi_problem
 
     def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see the HCAs of *keys*, which come with their GPUs.
+        """Return the container response for the HCAs *keys*, which come with their GPUs.
 
         Raises:
             UnreadableError: an HCA has lost its device nodes.
@@ -112,10 +112,10 @@ class HcaPlugins:
         """Offer the HCAs of a snapshot that :meth:`remember` returned.
 
         Args:
-            plan: what is offered, and how.
+            plan: the HCAs to offer, and the way to offer them.
             pairing: of that snapshot, which has lost GPUs, so that they keep their HCAs.
             unhealthy: keys of HCAs.
-            taken: keys of HCAs that are offered together with a GPU, and are in no pool.
+            taken: keys of HCAs that are paired with a GPU, and therefore in no pool.
         """
         snapshot = pairing.snapshot
         if plan.config is None and not taken:
@@ -149,7 +149,7 @@ class HcaPlugins:
     def _serve(
         self, plan: RdmaPlan, resource: RdmaResource, before: ServedPool | None
     ) -> ServedPool:
-        """Return *resource* as it is served, by the plugin that served it *before* if any."""
+        """Return *resource* as served, keeping the plugin that served it *before* if any."""
         if before is not None:
             before.answers.resource = resource
             return replace(before, resource=resource)

@@ -1,10 +1,10 @@
-"""The configuration file of the RDMA plugin: that of Mellanox' shared plugin, as it is.
+"""The configuration file of HCAs, in the unchanged format of Mellanox' shared plugin.
 
 Its keys, defaults and limits: k8s-rdma-shared-dev-plugin 410b0f3, README.md, pkg/types/types.go,
-and ``ValidateConfigs`` of pkg/resources/resources_manager.go. Whatever that plugin accepts is
-accepted, also keys in another case of letters, as Go reads them; what it accepts and cannot work
-is warned about. Three keys are ours, which that plugin ignores: ``mode`` and ``issm`` of an entry,
-and ``hcas`` of its selectors. YAML is read as well as JSON.
+and ``ValidateConfigs`` of pkg/resources/resources_manager.go. All input accepted by that plugin is
+accepted, including keys in another case, as Go reads them; accepted input that cannot work causes a
+warning. Three keys are extensions that the plugin ignores: ``mode`` and ``issm`` of an entry, and
+``hcas`` of its selectors. YAML is read as well as JSON.
 """
 
 import re
@@ -22,7 +22,7 @@ from nodetopo.rdma.selection import LINK_TYPES
 DEFAULT_PREFIX = "rdma"
 
 MOST_POOLS = 64
-"""Each is a device plugin with threads of its own; real files have up to one for each HCA."""
+"""Each pool is a device plugin with separate threads; real files have up to one for each HCA."""
 
 LONGEST_NAME = 63
 """Characters of the part after the slash (k8s.io/apimachinery ``IsQualifiedName``)."""
@@ -203,9 +203,9 @@ class _Reader:
         )
 
     def known(self, value: Value, names: tuple[str, ...]) -> dict[str, Value]:
-        """Return the entries of a mapping, none unknown, without those that are null.
+        """Return the known entries of a mapping without null ones; reject unknown keys.
 
-        Go reads a key in any case of letters, and the last of several that are the same.
+        Go reads a key in any case, and the last of several equal ones.
         """
         if value.is_null():
             return {}
@@ -229,7 +229,7 @@ class _Reader:
 
     @staticmethod
     def text(value: Value) -> str:
-        """Return a text; a number is none, since ``1017`` and ``"1017"`` may differ."""
+        """Return a text; a number is rejected, since ``1017`` and ``"1017"`` can differ."""
         text = value.scalar()
         if not isinstance(text, str):
             value.expected("a text in quotes")
@@ -264,9 +264,9 @@ class _Reader:
 
 
 def _kubelets_refusal(resource: str) -> str | None:
-    """Return why a kubelet takes no resource of this name; ``None`` if it does.
+    """Return why a kubelet rejects a resource of this name; ``None`` if it accepts it.
 
-    The rule is that of extended resources (k8s.io/kubernetes pkg/apis/core/v1/helper,
+    The rule for extended resources applies (k8s.io/kubernetes pkg/apis/core/v1/helper,
     IsExtendedResourceName), which the shared plugin does not check.
     """
     domain, _, name = resource.partition("/")

@@ -45,7 +45,7 @@ class RdmaResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaOffer:
-    """Every pool of a node that has an HCA, and what is not offered."""
+    """Every pool of a node with an HCA, and the pools that are not offered."""
 
     resources: tuple[RdmaResource, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -60,12 +60,11 @@ def offer_hcas(
 ) -> RdmaOffer:
     """Return the devices of *pools*; *unhealthy* and *taken* are keys of HCAs.
 
-    Those *taken* are in no pool, because each is offered together with its GPU.
+    *taken* HCAs are in no pool, because each is paired with a GPU.
 
-    *snapshot* has the HCAs of *known*, in the same order, so that one that is lost keeps its
-    place; its devices are Unhealthy.
-    A pool advertises as many devices as it says (``rdmaHcaMax``), dealt out evenly over its
-    HCAs; an exclusive one advertises each HCA once. A pool without an HCA is not offered.
+    *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place; its
+    devices are Unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an
+    exclusive one advertises each HCA once. A pool without an HCA is not offered.
     """
     selection = select(snapshot, pools)
     hcas = snapshot.hcas or ()
@@ -129,7 +128,7 @@ def key_of(device: str) -> str:
 
 
 def token_of(device: str) -> int:
-    """Return the number of a device's token; one that is none sorts last."""
+    """Return the number of a device's token; an invalid one sorts last."""
     number = device.rpartition(REPLICA)[2]
     return int(number) if is_digits(number) else MOST_DEVICES
 
@@ -150,8 +149,8 @@ def _nodes(hca: Hca) -> tuple[int, ...]:
 def _is_on_one_node(hcas: Sequence[Hca]) -> bool:
     """Return whether a container that gets all of *hcas* is near one NUMA node.
 
-    Where it is not, a NUMA node would be wrong, and all of them would keep the Topology Manager
-    from ever giving the container's GPUs more than one (kubelet 1.36 pkg/kubelet/cm/
-    topologymanager/policy.go: resources of one container have to prefer the same nodes).
+    Otherwise one NUMA node would be wrong, and all of them would keep the Topology Manager from
+    ever giving the container's GPUs more than one (kubelet 1.36 pkg/kubelet/cm/
+    topologymanager/policy.go: resources of one container must prefer the same nodes).
     """
     return len({hca.numa_node for hca in hcas}) == 1

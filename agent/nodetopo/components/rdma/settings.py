@@ -13,13 +13,14 @@ from nodetopo.nccl.job import JobVariable
 from nodetopo.rdma.pools import SharingMode
 
 RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
-"""Where Mellanox' shared plugin reads its file, if no flag says otherwise
-(k8s-rdma-shared-dev-plugin 410b0f3, cmd/k8s-rdma-shared-dp/main.go)."""
+"""Default file of Mellanox' shared plugin, unless a flag names another (k8s-rdma-shared-dev-plugin
+410b0f3, cmd/k8s-rdma-shared-dp/main.go).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HcaSettings(GpuSettings):
-    """The settings of the GPUs and those of the HCAs."""
+    """The settings of the GPUs and of the HCAs."""
 
     rdma_config: Path | None = RDMA.setting(
         None,
@@ -78,5 +79,5 @@ def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]
 
 
 def files(settings: HcaSettings) -> tuple[Path, ...]:
-    """Return the files whose change is a change of the settings; they may be missing."""
+    """Return the files that are part of the settings; they can be missing."""
     return (settings.rdma_config or RDMA_USUAL_PLACE,)

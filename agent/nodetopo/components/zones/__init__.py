@@ -1,1 +1,1 @@
-"""What each NUMA node has left, and what each pod got."""
+"""Each NUMA node's free resources, and each pod's NUMA nodes."""

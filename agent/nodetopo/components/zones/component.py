@@ -1,4 +1,4 @@
-"""Publishes what each NUMA node has left, and which NUMA nodes each pod got."""
+"""Publishes each NUMA node's free resources, and each pod's NUMA nodes."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ class Zones(Component):
     """Runs the loop of the zones."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Publish nothing yet; zones follow a Node that is created again."""
+        """Publish nothing yet; zones are republished for a recreated Node."""
         super().__init__(kernel)
         self.loop = configured_zones_loop(kernel.settings, kernel.store, kernel.published)
         kernel.follow_node(self.loop.note_node)

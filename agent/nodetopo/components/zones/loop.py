@@ -1,4 +1,4 @@
-"""The loop that publishes what the kubelet gave out: zones of the node, placements of pods."""
+"""The loop that publishes the kubelet's allocations: zones of the node, placements of pods."""
 
 import random
 import time
@@ -30,13 +30,13 @@ if TYPE_CHECKING:  # loads more than this thread needs
     from nodetopo.kernel.running_pods import Published
 
 LOOK_S = 4.0
-"""How often the kubelet is asked what it gave. It notifies nobody; it answers from memory, and
-allows 100 questions a second (kubernetes 1.36 pkg/kubelet/apis/podresources/constants.go). Each
-question costs 1 to 2 ms of CPU, most of it in gRPC's threads, which go on looking for work."""
+"""Interval between questions to the kubelet, which sends no notifications. It answers from memory,
+and allows 100 questions a second (kubernetes 1.36 pkg/kubelet/apis/podresources/constants.go). Each
+question costs 1 to 2 ms of CPU, most of it in gRPC's threads, which keep polling for work.
+"""
 
 OFFER_LOOKS = 2
-"""Looks from one question what the kubelet could give to the next, unless pods or kubelet have
-changed."""
+"""Looks between two questions about allocatable resources, unless pods or kubelet have changed."""
 
 OUTAGE_ATTEMPTS = 6
 """Attempts, with the pauses below about a minute, after which a kubelet's silence is reported."""
@@ -53,8 +53,9 @@ GAP_S = 5.0
 whose pods come and go all the time."""
 
 NEW_NODE_S = (5.0, 30.0)
-"""The same after the Node was created again: by then the garbage collector took away what the old
-Node owned."""
+"""The same after the Node was recreated: by then the garbage collector has deleted the old Node's
+dependents.
+"""
 
 
 def configured_zones_loop(
@@ -62,9 +63,9 @@ def configured_zones_loop(
     store: SnapshotStore,
     published: "Callable[[], Published]" = lambda: None,
 ) -> "ZonesLoop":
-    """Return the loop that publishes zones, placements or both, as *settings* ask.
+    """Return the loop that publishes zones, placements or both, by *settings*.
 
-    *published* returns what DRA drivers publish for the node.
+    *published* returns the devices that DRA drivers publish for the node.
     """
     connect, node = connection(settings.kubeconfig), settings.node_name
     zones = NodeZonesPublisher(connect, node) if settings.publish_zones else None
@@ -80,20 +81,20 @@ class Kubelet(Protocol):
         """Return a value that differs after each start of the kubelet, as of the last question."""
 
     def offer(self) -> NodeOffer:
-        """Return what it can give; raises UnreadableError."""
+        """Return the allocatable resources; raises UnreadableError."""
 
     def held(self) -> tuple[PodHolding, ...]:
-        """Return what every active pod has; raises UnreadableError."""
+        """Return the devices of every active pod; raises UnreadableError."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class ZonesLoop(PeriodicLoop):
-    """Publishes what the kubelet says; one thread runs it, any may read its counters.
+    """Publishes the kubelet's allocations; one thread runs it, any thread can read its counters.
 
     Attributes:
-        kubelet_errors: times that the kubelet did not answer.
+        kubelet_errors: unanswered questions to the kubelet.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class ZonesLoop(PeriodicLoop):
         """Publish nothing yet.
 
         Args:
-            settings: where the kubelet is.
-            store: where the machine's NUMA nodes and the kubelet's policies come from.
-            zones, placements: what to publish; ``None`` for not.
-            published: returns what DRA drivers publish for the node.
-            kubelet: ``None`` for the one of *settings*.
+            settings: locate the kubelet.
+            store: has the machine's NUMA nodes and the kubelet's policies.
+            zones, placements: the publishers; ``None`` if off.
+            published: returns the devices that DRA drivers publish for the node.
+            kubelet: ``None`` for the kubelet of *settings*.
             clock: for pauses.
             spread: random; with ``settings.once`` nothing waits.
         """
@@ -168,7 +169,7 @@ class ZonesLoop(PeriodicLoop):
 
     @property
     def left_to(self) -> tuple[str, ...] | None:
-        """Who else fills the node's zones, by field manager; ``None`` where nobody else does."""
+        """The other producers of the node's zones, by field manager; ``None`` without one."""
         return None if self._zones is None else self._zones.left_to
 
     def note_node(self, node: Mapping[str, Any] | None) -> None:
@@ -177,7 +178,7 @@ class ZonesLoop(PeriodicLoop):
             self._noted_uid = node.get("uid")
 
     def step(self) -> float:
-        """Ask the kubelet and publish what it says; return the seconds until the next look."""
+        """Ask the kubelet and publish its answer; return the seconds until the next look."""
         current = self._store.current
         if current is None or not current.snapshot.numa_nodes:
             return LOOK_S  # nothing was read yet, or the machine has no NUMA nodes to name
@@ -214,7 +215,7 @@ class ZonesLoop(PeriodicLoop):
         return LOOK_S
 
     def _offered(self, held: tuple[PodHolding, ...]) -> NodeOffer:
-        """Return what the kubelet could give, as it says now or said a few looks ago.
+        """Return the kubelet's allocatable resources, at most a few looks old.
 
         Raises:
             UnreadableError: the kubelet does not answer.
@@ -229,11 +230,11 @@ class ZonesLoop(PeriodicLoop):
         return asked[0]
 
     def close(self) -> None:
-        """Close the connection to the kubelet; what is published stays."""
+        """Close the connection to the kubelet; published objects stay."""
         self._kubelet.close()
 
     def _take(self, machine: Snapshot, offer: NodeOffer, held: tuple[PodHolding, ...]) -> None:
-        """Compute what to publish, where anything has changed."""
+        """Compute the content to publish, if anything has changed."""
         numa_nodes = machine.numa_nodes or ()
         claims = any(pod.claimed for pod in held)
         published = self._published() if claims else None
@@ -283,10 +284,10 @@ class PacedWriter(Generic[Wanted]):
         """Write nothing yet.
 
         Args:
-            name: what it is, for the log.
-            publish: writes what is new; ``False`` where another program owns the place, which is
-                then looked at no sooner than it would be without news.
-            republish: the same, after it read everything again.
+            name: of the content, for the log.
+            publish: writes changes; ``False`` if another program owns the object, which is then
+                checked no sooner than without changes.
+            republish: the same, after rereading everything.
             clock: for pauses.
             spread: random.
         """
@@ -304,7 +305,7 @@ class PacedWriter(Generic[Wanted]):
         self.errors = 0
 
     def step(self, wanted: Wanted) -> None:
-        """Write *wanted* if it has changed, or is due to be checked, and may be written now."""
+        """Write *wanted* if it has changed, or is due to be checked, and a write is allowed now."""
         now = self._clock()
         is_recheck = now >= self._recheck_at
         if now < self._not_before or (wanted == self._published and not is_recheck):
@@ -329,9 +330,9 @@ class PacedWriter(Generic[Wanted]):
         self._not_before = self._recheck_at if is_kept is False else now + GAP_S
 
     def expect_loss(self) -> None:
-        """Check soon what was written: it may be gone with the Node that owned it.
+        """Check soon for written objects, which may be deleted with their owning Node.
 
-        No sooner than the API server asked for.
+        The check respects the API server's requested delay.
         """
         soon = self._clock() + self._spread(*NEW_NODE_S)
         self._recheck_at = self._not_before = max(soon, self._asked_until)

@@ -96,10 +96,10 @@ _VERSION = "pfp0v001"
 
 
 def fingerprint(pods: Iterable[PodHolding]) -> str:
-    """Return the fingerprint of *pods*, whatever their order: 24 characters.
+    """Return the fingerprint of *pods*, independent of their order: 24 characters.
 
-    A pod is its namespace and name, nothing else: the name is hashed with the hash of the
-    namespace as its seed, and the numbers, ascending and little-endian, are hashed together
+    Only a pod's namespace and name count: the name is hashed with the hash of the namespace as its
+    seed, and the numbers, ascending and little-endian, are hashed together
     (k8stopologyawareschedwg/podfingerprint, podfingerprint.go, version v001).
     """
     hashes = sorted(xxh64(pod.name.encode(), xxh64(pod.namespace.encode())) for pod in pods)
@@ -124,7 +124,7 @@ CPU_MANAGER = "cpuManagerPolicy"
 
 
 MEMORY_MANAGER = "memoryManagerPolicy"
-"""Ours: they show whether the kubelet aligns CPUs and memory at all."""
+"""Our attributes: they show whether the kubelet aligns CPUs and memory at all."""
 
 
 PUBLISHER = "publisher"
@@ -139,9 +139,9 @@ MARK: Mapping[str, str] = MappingProxyType({PUBLISHER: "nodetopo"})
 
 
 def attributes(kubelet: KubeletSettings | None, pods: Iterable[PodHolding]) -> Mapping[str, str]:
-    """Return the attributes by name, in the order in which they are written.
+    """Return the attributes by name, in the written order.
 
-    Settings that *kubelet* lacks are left out: schedulers then assume the policy ``none`` and
+    Unknown settings of *kubelet* are left out: schedulers then assume the policy ``none`` and
     filter nothing.
     """
     settings: Mapping[str, str | None] = {}
@@ -163,7 +163,7 @@ def attributes(kubelet: KubeletSettings | None, pods: Iterable[PodHolding]) -> M
 
 
 _LONGEST = 256
-"""Characters of a value of an attribute; those that a kubelet takes have fewer."""
+"""Characters of an attribute's value; valid kubelet settings are shorter."""
 
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"
@@ -176,7 +176,7 @@ PLURAL = "noderesourcetopologies"
 
 
 CONTENT = ("zones", "attributes", "topologyPolicies")
-"""The fields that one producer fills, beside the metadata."""
+"""The fields that one producer fills, in addition to the metadata."""
 
 
 ZONE_TYPE = "Node"
@@ -216,7 +216,7 @@ def content(zones: Sequence[Zone], attributes: Mapping[str, str]) -> Mapping[str
 
 
 def has_content(found: Mapping[str, Any]) -> bool:
-    """Return whether somebody has filled the object *found*."""
+    """Return whether the object *found* has content of any producer."""
     return any(found.get(field) for field in CONTENT)
 
 

@@ -1,9 +1,9 @@
 """The NUMA nodes of a pod's resources, as the annotation that KAI Scheduler reads.
 
-Format and rules are those of KAI's own exporter (kai-scheduler/KAI-Scheduler v0.17.0,
-pkg/npe/placement/placement.go). KAI subtracts these amounts from what each zone lets pods have
-(pkg/scheduler/plugins/numa/reconstruct.go), so they must be counted as the zones count, and takes
-nothing at all of a pod whose placement names a zone that the node lacks (seed_placements.go).
+Format and rules follow KAI's exporter (kai-scheduler/KAI-Scheduler v0.17.0,
+pkg/npe/placement/placement.go). KAI subtracts these amounts from each zone's allocatable resources
+(pkg/scheduler/plugins/numa/reconstruct.go), so they must be counted like the zones', and ignores a
+pod whose placement names a zone that the node lacks (seed_placements.go).
 """
 
 import json
@@ -17,11 +17,11 @@ ANNOTATION = "kai.scheduler/numa-placement-observed"
 
 
 def observed_placement(pod: PodHolding, numa_nodes: Sequence[NumaNode]) -> str | None:
-    """Return the annotation's value for *pod*; ``None`` where nothing of it is on a known node.
+    """Return the annotation's value for *pod*; ``None`` without resources on a known node.
 
     JSON: zones ascending, each with the amounts that the pod holds there, as text in whole CPUs,
-    bytes and devices. A device that is near several nodes counts in each, as the kubelet lists it
-    and as it counts in the zones; memory over several nodes counts nowhere, as with KAI's exporter.
+    bytes and devices. A device near several nodes counts in each, as in the kubelet's list and in
+    the zones; memory over several nodes counts nowhere, as with KAI's exporter.
     """
     pieces = [(node, device.resource, 1) for device in pod.devices for node in device.numa_nodes]
     pieces += [

@@ -37,7 +37,7 @@ _PERMANENT = {"GET": (_FORBIDDEN,), "PATCH": (400, _FORBIDDEN, 422, 500)}
 policy, or, with 500, because a webhook for this pod does not answer."""
 
 _FROM_CACHE, _NEWEST = "0", ""
-"""As a resourceVersion: what the API server has in memory, or what etcd has."""
+"""As a resourceVersion: the API server's cached state, or etcd's latest."""
 
 _ANNOTATIONS = ("metadata", "annotations")
 
@@ -69,9 +69,9 @@ class NodeZonesPublisher:
 
     @property
     def left_to(self) -> tuple[str, ...] | None:
-        """The field managers of another producer's object; ``None`` if it is ours, or nobody's.
+        """The field managers of another producer's object; ``None`` if it is ours or unowned.
 
-        Empty if the API server does not say which program filled it.
+        Empty if the API server does not name the program that filled it.
         """
         return self._left_to
 
@@ -153,11 +153,11 @@ class NodeZonesPublisher:
 
 
 class Pod(NamedTuple):
-    """A pod as the kubelet reports it, without its uid.
+    """A pod from the kubelet's list, which has no uid.
 
     Attributes:
-        appearance: another number after the pod was away, since it may be another pod of the
-            same name.
+        appearance: a new number after the pod was absent, since it can be another pod of the same
+            name.
     """
 
     namespace: str
@@ -168,13 +168,13 @@ class Pod(NamedTuple):
 class ObservedPlacementPublisher:
     """Keep the annotation on the pods of one node; the connection is made at the first use.
 
-    It tells KAI Scheduler which NUMA nodes a pod got, and is written once for each. KAI Scheduler
-    has an exporter that does the same; an annotation of that or of any other program is left alone.
+    It gives KAI Scheduler the NUMA nodes of each pod, and is written once per pod. KAI Scheduler
+    has an exporter that does the same; annotations by this or any other program are left alone.
 
     Attributes:
-        writes: how many were made.
-        refusals: how many the API server refused permanently, each for one pod; they are retried
-            by :meth:`republish`, and do not delay other pods.
+        writes: number of writes.
+        refusals: permanent refusals by the API server, each for one pod; :meth:`republish` retries
+            them, and they do not delay other pods.
     """
 
     def __init__(self, connect: Connect, node: str) -> None:
@@ -194,11 +194,11 @@ class ObservedPlacementPublisher:
     def publish(self, wanted: Mapping[Pod, str]) -> None:
         """Annotate every pod in *wanted* with its value.
 
-        Pods that already got theirs are not read again, and annotations that are not
-        wanted any more stay: a placement lasts as long as its pod.
+        Annotated pods are not reread, and annotations that are no longer in *wanted* stay: a
+        placement lasts as long as its pod.
 
         Raises:
-            ApiUnavailable: some pods may lack theirs.
+            ApiUnavailable: some pods may lack their annotation.
         """
         self._done = {pod: value for pod, value in self._done.items() if pod in wanted}
         self._left &= wanted.keys()
@@ -214,10 +214,10 @@ class ObservedPlacementPublisher:
             raise ApiUnavailable(f"{changed} pods changed while they were annotated", LATER)
 
     def republish(self, wanted: Mapping[Pod, str]) -> None:
-        """Publish to pods that already got theirs, too: they may be other pods by now.
+        """Publish to annotated pods too: they may be other pods by now.
 
         Raises:
-            ApiUnavailable: some pods may lack theirs.
+            ApiUnavailable: some pods may lack their annotation.
         """
         self._done = {}
         self.publish(wanted)
@@ -269,10 +269,10 @@ class ObservedPlacementPublisher:
         return True
 
     def _is_accepted(self, method: str, path: str, answer: Answer) -> bool:
-        """Return whether the request succeeded; log it if it never will.
+        """Return whether the request succeeded; log a permanent failure.
 
         Raises:
-            ApiUnavailable: it may succeed later.
+            ApiUnavailable: a retry may succeed.
         """
         if answer.status == _OK:
             return True

@@ -8,7 +8,7 @@ from nodetopo.kernel.settings.own import KernelSettings
 
 @dataclass(frozen=True, kw_only=True)
 class ZoneSettings(KernelSettings):
-    """The kernel's settings and those of zones and placements."""
+    """The kernel's settings and the settings of zones and placements."""
 
     publish_zones: bool = CLUSTER.switch(
         False,  # another program may, and the object's definition is not in every cluster

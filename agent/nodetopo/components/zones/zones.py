@@ -1,4 +1,4 @@
-"""The NUMA nodes of a machine as zones: what each has, lets pods have, and has left."""
+"""The NUMA nodes of a machine as zones: capacity, allocatable and available resources."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class ZoneResource:
     """Amounts of one resource in one zone, in whole CPUs, bytes or devices.
 
     Attributes:
-        capacity: all that the hardware has; of devices, what the kubelet counts as healthy.
-        allocatable: what pods may be given.
-        available: what of that no pod has.
+        capacity: of the hardware; for devices, those that the kubelet counts as healthy.
+        allocatable: for pods.
+        available: the part of it that no pod has.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Zone:
     """One NUMA node.
 
     Attributes:
-        resources: by name; one that is not among them is not known to be bound to this node.
+        resources: by name; others are not known to be bound to this node.
         costs: ACPI SLIT distances to other zones and itself, by their ids; empty where unknown.
     """
 
@@ -68,16 +68,16 @@ def zones(
     pods: Iterable[PodHolding],
     uuids: Callable[[ClaimedDevice], Collection[str]] = uuids_of,
 ) -> tuple[Zone, ...]:
-    """Return the zones, ascending, of a machine that offers *offer* and has given *pods* parts.
+    """Return the zones, ascending, of a machine with the resources *offer* and *pods*.
 
-    A NUMA node that has neither CPUs nor anything to give is no zone: a GB200 tray has 32 of
+    A NUMA node with neither CPUs nor allocatable resources is not a zone: a GB200 tray has 32 of
     them, and a scheduler that tries every combination of zones would not finish.
 
-    A GPU that a pod has by a ResourceClaim is not free for device plugins either: *uuids* returns
-    those of a claimed device, by default the ones in its CDI names.
+    A GPU held by a ResourceClaim is not free for device plugins either: *uuids* returns the UUIDs
+    of a claimed device, by default from its CDI names.
 
-    A device that is near several nodes counts in each, in what is available too: the kubelet
-    aligns with any of them (kubernetes 1.36 pkg/kubelet/cm/devicemanager/topology_hints.go).
+    A device near several nodes counts in each, also in the available amounts: the kubelet aligns
+    with any of them (kubernetes 1.36 pkg/kubelet/cm/devicemanager/topology_hints.go).
     """
     held = tuple(pods)
     given = {(device.resource, device.id) for pod in held for device in pod.devices}
@@ -203,7 +203,7 @@ _Name = tuple[str, str]
 
 
 class SteadyOffer:
-    """Remembers what a node offered."""
+    """Remembers a node's last offer."""
 
     def __init__(self) -> None:
         self._last: NodeOffer | None = None

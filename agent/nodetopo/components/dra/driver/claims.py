@@ -1,4 +1,4 @@
-"""What the scheduler allocated to a ResourceClaim from our pool.
+"""The devices allocated to a ResourceClaim from our pool.
 
 Source of the fields: k8s.io/api v0.36 ``resource/v1`` types.go (ResourceClaimStatus).
 """
@@ -32,8 +32,8 @@ class AllocatedDevice:
     """One result of an allocation.
 
     Attributes:
-        request: of the claim; with a subrequest after a slash where there were alternatives.
-        is_admin: whether it is for administration, beside others who use the device.
+        request: of the claim; with a subrequest after a slash if it had alternatives.
+        is_admin: whether it is for administration, alongside other users of the device.
     """
 
     request: str
@@ -42,7 +42,7 @@ class AllocatedDevice:
 
 
 ReadClaim: TypeAlias = Callable[[ClaimReference], tuple[AllocatedDevice, ...]]
-"""Returns what a claim was allocated from our pool; raises AgentError."""
+"""Returns a claim's allocation from our pool; raises AgentError."""
 
 
 def claim_reader(connect: Connect, pool: str) -> ReadClaim:
@@ -67,10 +67,10 @@ def claim_reader(connect: Connect, pool: str) -> ReadClaim:
 
 
 def allocated(body: Object, claim: ClaimReference, pool: str) -> tuple[AllocatedDevice, ...]:
-    """Return what *body*, the object of *claim*, got of our *pool*, in the allocation's order.
+    """Return the devices allocated to *claim*, with the object *body*, from our *pool*, in order.
 
     Raises:
-        InputError: it is another claim of that name, or nothing is allocated to it.
+        InputError: it is another claim of that name, or has no allocation.
     """
     if text(body, "metadata", "uid") != claim.uid:
         raise InputError(

@@ -1,6 +1,6 @@
-"""The file of prepared claims, which two processes of ours share during an upgrade.
+"""The file of prepared claims, shared by two of our processes during an upgrade.
 
-It is on tmpfs: a boot ends every container, and the kubelet prepares claims anew.
+It is on tmpfs: a boot ends every container, and the kubelet prepares claims again.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ LOCK = "claims.lock"
 """Beside the file, which is replaced as a whole and cannot carry the lock itself."""
 
 LOCK_S = 5.0
-"""How long a change waits for the other process; one that is killed loses its lock at once."""
+"""How long a change waits for the other process; a killed process loses its lock at once."""
 
 POLL_S = 0.01
 
@@ -36,11 +36,11 @@ class PreparedDevice:
     """A device of a prepared claim.
 
     Attributes:
-        uuids: what it stands for, GPUs or a MIG device.
+        uuids: of the GPUs or the MIG device behind it.
         gpus: ids of the GPUs behind it.
         cdi: the names by which the container runtime resolves it.
         is_part: whether it is a MIG device.
-        is_admin: whether it is for administration, beside others who use it.
+        is_admin: whether it is for administration, alongside other users of the device.
     """
 
     request: str
@@ -55,7 +55,7 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedClaim:
-    """A claim that containers may use, with its devices in the allocation's order."""
+    """A claim that containers can use, with its devices in the allocation's order."""
 
     uid: str
     namespace: str
@@ -65,7 +65,7 @@ class PreparedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """What the file holds."""
+    """The content of the file."""
 
     schema: str
     pool: str
@@ -113,8 +113,8 @@ class ClaimsFile:
     def news(self) -> dict[str, PreparedClaim] | None:
         """Return the claims by uid if the file has changed since it was last read or written.
 
-        ``None`` where it has not, and where the file is missing or not understood: what is in
-        memory then stays in force.
+        ``None`` if it has not, or if the file is missing or invalid: the claims in memory then stay
+        in force.
         """
         now = sockets.identity(self._file.path)
         if now is None or now == self._seen:
@@ -136,10 +136,10 @@ class ClaimsFile:
         return None
 
     def write(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Replace what the file holds.
+        """Replace the content of the file.
 
         Raises:
-            UnreadableError: the file cannot be written, and holds what it held.
+            UnreadableError: the file cannot be written, and is unchanged.
         """
         document = _Document(schema=SCHEMA, pool=self._pool, claims=tuple(claims.values()))
         text = json.dumps(to_plain(document), indent=1) + "\n"

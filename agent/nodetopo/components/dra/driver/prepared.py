@@ -1,10 +1,10 @@
-"""Claims that are prepared: what containers with them are given, kept over restarts.
+"""Prepared claims and the devices of their containers, kept over restarts.
 
 The kubelet asks for the same claim again and again: for each pod that shares it, after each of its
-own restarts, and after an answer that was lost. So a prepared claim is answered from memory, and
-kept in a file that is written before the answer: a daemon that is killed in between has at most
-written what the kubelet asks for again. During an upgrade the kubelet can ask either of two
-processes, so the file is read again before each change.
+own restarts, and after a lost answer. So a prepared claim is answered from memory, and kept in a
+file that is written before the answer: a daemon killed in between has at most written a claim that
+the kubelet requests again. During an upgrade the kubelet can ask either of two processes, so the
+file is read again before each change.
 """
 
 import time
@@ -21,21 +21,22 @@ from nodetopo.components.dra.pool import BackingDevices
 from nodetopo.errors import InputError
 
 GIVE_UP_S = 20.0
-"""How long a claim waits for the one before it to give its GPUs up. A pod that is deleted without
-grace is gone, and its claim free, before the kubelet has ended its containers; an error instead of
-the wait would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
-pkg/kubelet/cm/dra/plugin)."""
+"""How long a claim waits for an earlier one to release its GPUs. A pod deleted without grace is
+gone, and its claim free, before the kubelet has ended its containers; an error instead of the wait
+would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
+pkg/kubelet/cm/dra/plugin).
+"""
 
 LOOK_S = 0.5
-"""How often a claim that waits looks whether another process has given one up."""
+"""Interval at which a waiting claim checks whether another process has released one."""
 
 Backing: TypeAlias = Callable[[str], BackingDevices | None]
-"""Returns what is behind a device of our pool; ``None`` where there is no such device."""
+"""Returns the hardware behind a device of our pool; ``None`` for an unknown device."""
 
 CdiNames: TypeAlias = Callable[[Collection[str]], tuple[str, ...]]
 """Returns the CDI names for GPUs and MIG devices by UUID.
 
-Raises UnreadableError for one that no specification on the host defines.
+Raises UnreadableError if no specification on the host defines one.
 """
 
 Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
@@ -43,11 +44,11 @@ Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
 
 
 class PreparedClaims:
-    """The prepared claims of one node; any thread may call it.
+    """The prepared claims of one node; any thread can call it.
 
     Attributes:
         on_change: called by any thread after a change.
-        is_off: whether the node publishes nothing any longer, so that no claim is prepared.
+        is_off: whether the node has stopped publishing, so that no claim is prepared.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class PreparedClaims:
         return {it.device: it.gpus for it in devices}
 
     def refresh(self) -> None:
-        """Take what another process has prepared or given up since."""
+        """Take claims that another process has prepared or released since."""
         with self._lock:
             self._take_news()
 
@@ -100,8 +101,8 @@ class PreparedClaims:
         """Return *claim* with its devices, prepared now or before.
 
         Raises:
-            AgentError: it cannot be read, or a device is missing, in use by somebody else, or not
-                known to the container runtime; then nothing has changed.
+            AgentError: it cannot be read, or a device is missing, in use elsewhere, or unknown to
+                the container runtime; then nothing has changed.
         """
         self.refresh()
         known = self._claims.get(claim.uid)
@@ -122,7 +123,7 @@ class PreparedClaims:
         return prepared
 
     def unprepare(self, uid: str) -> bool:
-        """Give up a claim, once its pods have ended; return whether it was prepared.
+        """Release a claim, once its pods have ended; return whether it was prepared.
 
         Raises:
             UnreadableError: the file cannot be written; then nothing has changed.
@@ -138,10 +139,10 @@ class PreparedClaims:
         return True
 
     def _added(self, wanted: PreparedClaim) -> PreparedClaim:
-        """Keep *wanted* once no other claim has a GPU of it; return it as it is kept.
+        """Keep *wanted* once no other claim has a GPU of it; return the kept claim.
 
         Raises:
-            AgentError: another claim has one for too long, or the file cannot be written.
+            AgentError: another claim holds a GPU for too long, or the file cannot be written.
         """
         deadline = time.monotonic() + self._give_up_s
         with self._lock:
@@ -160,10 +161,10 @@ class PreparedClaims:
                 self._lock.wait(min(left, LOOK_S))
 
     def _devices(self, results: Sequence[AllocatedDevice]) -> tuple[PreparedDevice, ...]:
-        """Return what the *results* of an allocation are on this node.
+        """Return the devices of the *results* of an allocation on this node.
 
         Raises:
-            AgentError: one is missing, or must not be given out.
+            AgentError: a device is missing, or must not be given out.
         """
         found, to_use = [], []
         for result in results:
@@ -198,10 +199,10 @@ class PreparedClaims:
         )
 
     def _conflict(self, claim: PreparedClaim) -> str | None:
-        """Return which other claim has a GPU of *claim*; ``None`` if none has.
+        """Return the other claim that has a GPU of *claim*; ``None`` without one.
 
-        The scheduler never allocates one twice at a time; this is for one that is being given up,
-        and for slices that somebody else changed.
+        The scheduler never allocates a GPU twice at a time; this covers a claim being released, and
+        slices changed by others.
         """
         for other in self._claims.values():
             for held in other.devices if other.uid != claim.uid else ():

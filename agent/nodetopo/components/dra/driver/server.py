@@ -1,13 +1,13 @@
 """The socket of our DRA driver in ``plugins_registry``, where the kubelet finds it.
 
-One socket serves both what the kubelet asks to register a driver and the driver itself: without an
-endpoint of its own the kubelet goes on with the socket that it asked (1.36
+One socket serves both the registration and the driver: without a separate endpoint the kubelet
+keeps using the registration socket (1.36
 pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go).
 
-Each process has a socket of its own name, so that during an upgrade two can serve. Since 1.33 the
-kubelet calls the one that registered last and is connected (pkg/kubelet/cm/dra/plugin/
-dra_plugin_manager.go), and after its own restart either. So both prepare and give up claims; the
-one with the newest socket writes slices.
+Each process has a socket with a unique name, so that two can serve during an upgrade. Since 1.33
+the kubelet calls the latest registered and connected one (pkg/kubelet/cm/dra/plugin/
+dra_plugin_manager.go), and after its own restart either. So both prepare and release claims; the
+process with the newest socket writes slices.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ TYPE = "DRAPlugin"
 """The kubelet's name for DRA drivers (k8s.io/kubelet pkg/apis/pluginregistration/v1)."""
 
 OUR_SOCKET = re.compile(rf"{re.escape(DRIVER)}(-[0-9a-f]+)?-reg\.sock")
-"""The socket of a process of ours; earlier releases use the name without a number."""
+"""The socket of one of our processes; earlier releases use the name without a number."""
 
 FINISH_S = 0.3
-"""How long calls can go on at the end: the kubelet tries one that is cut off a minute later."""
+"""How long calls can continue at the end: the kubelet retries an aborted one a minute later."""
 
 
 class DraRegistrar(registration.RegistrationServicer):
-    """Answers what a kubelet asks of a new socket.
+    """Answers a kubelet's questions about a new socket.
 
     Attributes:
-        is_registered: whether the last kubelet that asked has taken the driver.
-        problem: why it has not; ``None`` before it said anything, and after a success.
+        is_registered: whether the latest kubelet has registered the driver.
+        problem: its reason for a refusal; ``None`` before its first answer and after a success.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class DraServer:
         return self._problem or self.registrar.problem
 
     def keep_up(self) -> None:
-        """Serve, and serve anew where the socket file has vanished; a failure is tried again."""
+        """Serve, and serve again if the socket file has vanished; a failure is retried."""
         if self._server is not None and self._is_reachable():
             return
         if not self._path.parent.is_dir():
@@ -138,9 +138,9 @@ class DraServer:
         structlog.get_logger().info("DRA driver served", socket=str(self._path))
 
     def newer(self) -> Path | None:
-        """Return the socket of a process of ours that began to serve later; ``None`` without one.
+        """Return the socket of our process that began to serve later; ``None`` without one.
 
-        Sockets of processes that have ended are removed: the kubelet forgets them then.
+        Sockets of ended processes are removed, so that the kubelet forgets them.
         """
         own = self._identity
         if own is None:

@@ -27,13 +27,15 @@ from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.errors import AgentError
 
 SERVICES = ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""What we serve, as a kubelet compares it (k8s.io/kubelet pkg/apis/dra/v1 types.go). A kubelet
-takes the newest health service that it knows: v1alpha1 up to 1.36, v1 since 1.37, and from 1.40 on
-no other (1.37 pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
+"""Our services, as a kubelet compares them (k8s.io/kubelet pkg/apis/dra/v1 types.go). A kubelet
+uses the newest health service that it knows: v1alpha1 up to 1.36, v1 since 1.37, and from 1.40 on
+no other (1.37 pkg/kubelet/cm/dra/plugin/dra_plugin.go).
+"""
 
 REPEAT_S = 10.0
-"""How often health is sent where nothing changes: three times before a kubelet calls it Unknown
-(1.36 pkg/kubelet/cm/dra/healthinfo.go, DefaultHealthTimeout: 30 s)."""
+"""Interval for repeating unchanged health: three times before a kubelet calls it Unknown (1.36
+pkg/kubelet/cm/dra/healthinfo.go, DefaultHealthTimeout: 30 s).
+"""
 
 LONGEST_MESSAGE = 1000
 """Characters; a kubelet cuts at 1024."""
@@ -49,7 +51,7 @@ class DraServicer(service.DRAPluginServicer):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is in progress, which can prepare or give up more claims."""
+        """Whether a call is in progress, which can prepare or release more claims."""
         return self._calls > 0
 
     @contextmanager
@@ -65,7 +67,7 @@ class DraServicer(service.DRAPluginServicer):
     def NodePrepareResources(  # noqa: N802 - the service's own name
         self, request: pb.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
-        """Prepare each claim by itself: one that fails does not hold up the others."""
+        """Prepare each claim separately: a failing claim does not block the others."""
         del context
         response = pb.NodePrepareResourcesResponse()
         with self._counted():
@@ -134,7 +136,7 @@ class DeviceHealth:
     """The health of every device, sent whenever it changes and before it would be outdated."""
 
     def __init__(self, pool: str, clock: Callable[[], float] = time) -> None:
-        """Send nothing before :meth:`update`; *clock* gives seconds since 1970."""
+        """Send nothing before :meth:`update`; *clock* returns seconds since 1970."""
         self._pool = pool
         self._clock = clock
         self._changed = Condition()

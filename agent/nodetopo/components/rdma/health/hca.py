@@ -1,12 +1,12 @@
-"""The health of a node's HCAs, as a state that readings of sysfs and time advance.
+"""The health of a node's HCAs: a state advanced by sysfs readings and time.
 
-Every step is a function of a state and what was read; nothing here reads a clock or hardware.
+Every step is a function of a state and a reading; nothing here reads a clock or hardware.
 
-An HCA is Healthy while a port of it is ACTIVE. What it turns on is evidence: a state that could
-not be read (drivers answer EINVAL for restricted functions) changes nothing. A change costs more
-than a late answer: with each the kubelet writes its checkpoint and the Node's status. So a fault
-has to last for some seconds before it counts, a port that is back has to stay for a minute, and
-one that keeps falling for longer each time.
+An HCA is Healthy while a port of it is ACTIVE. Only evidence changes the verdict: an unreadable
+state (drivers answer EINVAL for restricted functions) changes nothing. A change costs more than a
+delay: with each, the kubelet writes its checkpoint and the Node's status. So a fault must last some
+seconds before it counts, and a recovered port must stay up for a minute, longer each time if it
+keeps falling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ LINK_DOWN, FIRMWARE = "HcaLinkDown", "HcaFirmwareError"
 
 
 class Presence(Enum):
-    """What sysfs shows of an HCA; the values are the reasons of a verdict."""
+    """What sysfs shows of an HCA; the values are the reasons of verdicts."""
 
     LISTED = None
     """It is in ``/sys/class/infiniband``, under whatever name."""
@@ -33,14 +33,15 @@ class Presence(Enum):
     """Its function has its driver, and each RDMA device belongs to one network namespace
     (``netns_mode`` of ``ib_core`` is exclusive), so that it is in another one."""
     UNREGISTERED = "HcaGone"
-    """Its function has its driver and no RDMA device: the RDMA part of the driver is unloaded or
-    switched off, or starts anew."""
+    """Its function has its driver and no RDMA device: the RDMA part of the driver is unloaded,
+    switched off, or restarting.
+    """
     UNBOUND = "HcaUnbound"
     """Its function is on the PCI bus and has no driver."""
     REMOVED = "HcaLost"
     """Its function is not on the PCI bus."""
     MISSING = "HcaMissing"
-    """It is not listed, and of its function nothing is known; so with software devices."""
+    """It is not listed, and its function is unknown, as with software devices."""
     UNKNOWN = "unknown"
     """The list could not be read."""
 
@@ -58,12 +59,12 @@ _SAID = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaSighting:
-    """What one reading shows of one HCA.
+    """One reading of one HCA.
 
     Attributes:
-        states: the state of each port, by number; ``None`` for one that could not be read.
-        is_silent: its driver cannot reach the firmware: reading a port's state fails, and not
-            because the function is restricted.
+        states: the state of each port, by number; ``None`` for an unreadable port.
+        is_silent: its driver cannot reach the firmware: reading a port's state fails although the
+            function is not restricted.
     """
 
     name: str
@@ -74,7 +75,7 @@ class HcaSighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaFault:
-    """Why an HCA is not handed out.
+    """The reason for not handing out an HCA.
 
     Attributes:
         reason: CamelCase, of the verdict.
@@ -90,13 +91,13 @@ class HcaRules:
     """The numbers of the protocol; times in seconds.
 
     Attributes:
-        confirm_s: how long a fault has to last, over two readings at least, before the HCA is
-            Unhealthy. A link that is trained anew, and a subnet manager that takes over, are
-            done within it, and with a reading every five seconds a port that is down is out of
-            the device list within ten.
-        recovery_s: how long a port has to be up before the HCA is Healthy again; as for GPUs.
-        flaps: falls within *flap_s* from which on *recovery_s*, a minute at least, is doubled
-            with each.
+        confirm_s: how long a fault must last, over at least two readings, before the HCA is
+            Unhealthy. Retraining a link and a takeover by another subnet manager finish in this
+            time, and with a reading every five seconds a port that is down leaves the device list
+            within ten.
+        recovery_s: how long a port must be up before the HCA is Healthy again; as for GPUs.
+        flaps: number of falls within *flap_s* beyond which each doubles *recovery_s*, at least a
+            minute.
         most_recovery_s: the limit of that doubling, which keeps an HCA to seven falls an hour.
     """
 
@@ -141,7 +142,7 @@ HcaState: TypeAlias = Mapping[str, HcaRecord]
 
 
 def sightings(known: Sequence[KnownHca], snapshot: Snapshot) -> Mapping[str, HcaSighting]:
-    """Return what a scan shows of the *known* HCAs, in which it has been taken account of."""
+    """Return a scan's sightings of the *known* HCAs, from a snapshot that includes them."""
     is_unread = snapshot.hcas is None
     return {
         it.key: HcaSighting(
@@ -170,7 +171,7 @@ def after_sightings(
 
 
 def is_unsettled(state: HcaState) -> bool:
-    """Return whether a fault waits for its confirmation, so that another reading is due soon."""
+    """Return whether a fault awaits confirmation, so that another reading is due soon."""
     return any(record.suspect_since is not None for record in state.values())
 
 
@@ -180,7 +181,7 @@ def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
 
 
 def said(record: HcaRecord, fault: HcaFault, rules: HcaRules) -> str:
-    """Return *fault* and what ends it as a sentence without its full stop."""
+    """Return *fault* and its way of healing as a sentence without its full stop."""
     if fault.reason == Presence.HIDDEN.value:
         return f"{fault.said}; it is given out again once it is back"
     hold_s = rules.hold_s(len(record.falls))

@@ -1,4 +1,4 @@
-"""The health of this node's HCAs as it is now, fed by scans and by a cheap look between them."""
+"""The current health of this node's HCAs, fed by scans and by a cheap look between them."""
 
 import threading
 import time
@@ -56,21 +56,20 @@ def configured_hca_health(
 
 
 class HcaHealthMonitor:
-    """Has the verdicts ready for any thread; one thread looks at sysfs, and waits for nobody else.
+    """Keeps the verdicts ready for any thread; one thread reads sysfs, without waiting for others.
 
-    Who calls :meth:`take` never waits for a file: a driver whose firmware does not answer may
-    take a minute to say so (mlx5, MLX5_CMD_TIMEOUT_MSEC). It knows no HCA, and reads nothing,
-    before the first :meth:`take` and after :meth:`rest`.
+    A call of :meth:`take` never waits for a file: a driver with unresponsive firmware can block for
+    a minute (mlx5, MLX5_CMD_TIMEOUT_MSEC). Before the first :meth:`take` and after :meth:`rest`, no
+    HCA is known and nothing is read.
 
     Args:
-        probe: looks at this node's sysfs; ``None`` for HCAs that are simulated, of which only
-            scans say anything.
+        probe: reads this node's sysfs; ``None`` for simulated HCAs, which change only by scans.
         clock: monotonic seconds.
         on_change: called after :attr:`view` changed, by the thread that changed it.
 
     Attributes:
-        on_other_hcas: called when RDMA devices have come, gone or been renamed since the last
-            scan, so that another one would show it.
+        on_other_hcas: called when RDMA devices have been added, removed or renamed since the last
+            scan, so that another scan would show it.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class HcaHealthMonitor:
 
     @property
     def unhealthy(self) -> frozenset[str]:
-        """The keys of those that the kubelet may not hand out."""
+        """The keys of the HCAs that the kubelet must not hand out."""
         return frozenset(key for key, health in self._view.items() if not health.is_healthy)
 
     @property
@@ -125,17 +124,17 @@ class HcaHealthMonitor:
         return looks * (UNSETTLED_S if is_unsettled(self._state) else LOOK_S)
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what to report since the last call, and forget it."""
+        """Return the notices since the last call, and forget them."""
         with self._lock:
             taken = tuple(self._notices)
             self._notices.clear()
         return taken
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take the result of a scan: which HCAs there are, and under which names.
+        """Take the result of a scan: the HCAs and their names.
 
-        It also has the first verdict on those that are new. On the others only a look has one, as
-        a scan may be old; without a probe, every scan has. A snapshot that was taken before
+        The scan also gives the first verdict on new HCAs. Verdicts on others come only from a look,
+        as a scan may be old; without a probe, every scan gives verdicts. A repeated snapshot
         changes nothing.
         """
         with self._lock:
@@ -190,9 +189,9 @@ class HcaHealthMonitor:
             self._notices.clear()
 
     def _asks_for_scan(self, listing: frozenset[str] | None) -> bool:
-        """Return whether the names that are listed now are a reason for a scan.
+        """Return whether the listed names call for a scan.
 
-        A scan that does not show what the directory does is not asked for again.
+        If a scan disagrees with the directory, it is not requested again.
         """
         if listing is None or self._scanned is None or listing == self._scanned:
             return False
@@ -203,7 +202,7 @@ class HcaHealthMonitor:
         return True
 
     def _become(self, seen: Mapping[str, HcaSighting | None]) -> bool:
-        """Make what follows from *seen* the state; return whether a verdict changed."""
+        """Advance the state by the sightings *seen*; return whether a verdict changed."""
         after = after_sightings(self._state, seen, self._clock(), self._rules)
         self._notices.extend(hca_notices(self._state, after, self._rules))
         self._state = after

@@ -1,4 +1,4 @@
-"""Notices for people: what changed from one state of the HCAs to the next."""
+"""Notices for people about changes between two states of the HCAs."""
 
 from collections.abc import Iterator
 
@@ -7,10 +7,10 @@ from nodetopo.model.notice import Notice
 
 
 def hca_notices(before: HcaState, after: HcaState, rules: HcaRules) -> tuple[Notice, ...]:
-    """Return what is new in *after*, HCA by HCA.
+    """Return the changes in *after*, HCA by HCA.
 
-    An HCA that is Unhealthy when it is first seen is no news: a port without a cable would be
-    an Event at each start, and the alerts have it.
+    An HCA that is Unhealthy when first seen causes no notice: a port without a cable would be an
+    Event at each start, and the alerts cover it.
     """
     return tuple(
         notice

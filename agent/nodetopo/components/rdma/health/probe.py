@@ -1,10 +1,10 @@
-"""A cheap look at the HCAs between two scans: whether they are there, and which ports are up.
+"""A cheap look at the HCAs between two scans: their presence and the state of their ports.
 
-It reads the names in ``/sys/class/infiniband`` and ``ports/*/state`` of the HCAs that are known,
-and more only of those that are missing; eight HCAs take 0.3 ms of CPU. Nothing goes through the
-tree of the scans, which remembers, and a file that a driver refuses is not read a second time:
-each refusal costs a firmware command and a line in the kernel log (prometheus/node_exporter issue
-3434). Files: kernel Documentation/ABI/stable/sysfs-class-infiniband.
+It reads the names in ``/sys/class/infiniband`` and ``ports/*/state`` of the known HCAs, and more
+only for missing ones; eight HCAs take 0.3 ms of CPU. It bypasses the scans' tree, which caches, and
+does not reread a file that a driver refuses: each refusal costs a firmware command and a line in
+the kernel log (prometheus/node_exporter issue 3434). Files: kernel
+Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 import os
@@ -30,7 +30,7 @@ COUNTERS = {
 directory of each: few, since each is a series of each port."""
 
 _REFUSED = (EINVAL, EOPNOTSUPP)
-"""How drivers answer for what this function of a device does not have, or may not read."""
+"""Errors of drivers for files that this function of a device lacks, or cannot read."""
 
 _SILENT = (EIO, ENXIO, ETIMEDOUT, EREMOTEIO)
 """How drivers answer when the firmware does not: mlx5 turns a command's failure into these (kernel
@@ -66,7 +66,7 @@ class HcaProbe:
         self.listing: frozenset[str] | None = None
 
     def look(self, known: Sequence[KnownHca]) -> Mapping[str, HcaSighting]:
-        """Return what there is to see of the *known* HCAs, by key."""
+        """Return the sightings of the *known* HCAs, by key."""
         listing = self._names()
         if listing != self.listing:
             self._refused.clear()  # a driver may have come that refuses less
@@ -112,9 +112,9 @@ class HcaProbe:
         )
 
     def _is_at_home(self, known: KnownHca) -> bool:
-        """Return whether the name still leads to the function that it was last seen on.
+        """Return whether the name still belongs to the same function.
 
-        Drivers that are loaded again may number their devices in another order.
+        Reloaded drivers can number their devices in another order.
         """
         if known.hca.pci is None:
             return True
@@ -127,7 +127,7 @@ class HcaProbe:
     def _names_by_place(
         self, astray: Sequence[KnownHca], listing: frozenset[str], taken: set[str | None]
     ) -> Mapping[str, str]:
-        """Return key → name of those of *astray* that are listed under another name."""
+        """Return key → name of those HCAs in *astray* that are listed under another name."""
         places: dict[str, list[str]] = {}
         for name in sorted(listing - taken):
             places.setdefault(self._place(name), []).append(name)
@@ -148,7 +148,7 @@ class HcaProbe:
         return pci if subfunction is None else f"{pci}/sf{subfunction}"
 
     def _absence(self, pci: PciAddress | None) -> Presence:
-        """Return what has become of an HCA that is not listed."""
+        """Return the presence of an HCA that is not listed."""
         if pci is None or not (self._sysfs / PCI_DEVICES).exists():
             return Presence.MISSING
         function = self._sysfs / PCI_DEVICES / str(pci)
