@@ -1,1 +1,1 @@
-"""What every part of a daemon needs and no part owns: the contract, loops, store and server."""
+"""The parts that every daemon needs and no component owns: contract, loops, store, server."""

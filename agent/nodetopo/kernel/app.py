@@ -1,7 +1,7 @@
-"""The daemon: a kernel, the components that the settings ask for, and their loops.
+"""The daemon: a kernel, the enabled components, and their loops.
 
-Data flows one way: scan → store → components. A scan that fails keeps what the last good one read;
-nothing that reads the store waits for hardware or for the API server.
+Data flows one way: scan → store → components. A failed scan keeps the last good snapshot; no reader
+of the store waits for hardware or for the API server.
 """
 
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from nodetopo.kernel.http.server import MetricsServer
 
 Report: TypeAlias = Callable[[Kernel, threading.Event], bool]
-"""Shows a person what the kubelet has once it has the devices; returns False if stopped before."""
+"""Reports the kubelet's devices to a person once it has them; returns False if stopped earlier."""
 
 GRACE_S = 0.5
 """How long the loops get to end; with the rest of a stop it makes less than a second."""
@@ -43,11 +43,11 @@ OTHERS_WRITE = 0o022
 def run(settings: Settings, report: Report | None = None, reloader: Reloader | None = None) -> int:
     """Serve until SIGTERM or SIGINT, or with ``once`` until *report* has returned.
 
-    Settings that change meanwhile come from *reloader*, if given.
+    Changed settings come from *reloader*, if given.
 
     Returns:
-        0 after a requested stop, 1 if a loop of ours failed or only a new container can help,
-        3 if ``once`` is set and the kubelet did not take the devices in time.
+        0 after a requested stop, 1 if a loop failed or the container must be restarted, 3 if
+        ``once`` is set and the kubelet did not take the devices in time.
 
     Raises:
         AgentError: the settings do not fit this machine.
@@ -77,7 +77,7 @@ class Daemon:
     """One run of *kernel*: starts its components, and ends them together."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Make the components that start at once, and run nothing yet."""
+        """Create the components that start at once; run nothing yet."""
         self.kernel = kernel
         self._group = ActorGroup()
         self._metrics: MetricsServer | None = None

@@ -30,7 +30,7 @@ def checked(settings: Settings, running: Collection[str] = ()) -> tuple[str, ...
 
 
 def make(kernel: Kernel, start: Start) -> list[Component]:
-    """Import and make the wanted components of *start*, and add them to those of *kernel*.
+    """Import and create the enabled components of *start*, and add them to *kernel*.
 
     Raises:
         AgentError: the settings do not fit this machine.

@@ -1,14 +1,14 @@
-"""The contract: what the kernel gives to a component, and what it asks of it.
+"""The contract between the kernel and a component.
 
 A component is a folder of :mod:`nodetopo.components`:
 
-- ``settings`` declares its settings, and ``terms`` says when it starts and whether the settings
-  ask for it; both are small, and imported in every daemon;
-- ``component`` has the class, a :class:`Component`; the module is imported where the component is
-  wanted, when it starts, and nowhere else;
+- ``settings`` declares its settings, and ``terms`` says when it starts and whether the settings ask
+  for it; both are small, and imported in every daemon;
+- ``component`` has the class, a :class:`Component`; the module is imported only when an enabled
+  component starts;
 - ``metrics``, if the component has any, has its families.
 
-Components do not import each other. What one offers to others is a protocol of
+Components do not import each other. A component serves others through a protocol of
 :mod:`nodetopo.kernel.offers`, and an attribute of :class:`Kernel`.
 """
 
@@ -41,8 +41,9 @@ QUIET_S = 3.0
 then."""
 
 MOST_S = 30.0
-"""How long a registration is waited for. It may never come: another plugin has the resource, or no
-kubelet runs."""
+"""Longest wait for a registration. It never comes if another plugin has the resource or no kubelet
+runs.
+"""
 
 STEP_S = 0.5
 """How often it is checked."""
@@ -78,13 +79,13 @@ class Terms(Protocol):
     START: Start
 
     def is_wanted(self, kernel: "Kernel") -> bool:
-        """Return whether the settings ask for the component on this node."""
+        """Return whether the settings enable the component on this node."""
 
 
 class Component:
-    """One subject of the daemon. The methods that it does not need stay as they are here.
+    """One subject of the daemon; a subclass overrides the methods it needs.
 
-    Only the loops block; everything else is quick, opens nothing, and is safe in any thread.
+    Only loops block. All other methods are quick, open nothing, and are safe in any thread.
     """
 
     name = ""
@@ -103,23 +104,23 @@ class Component:
         return ()
 
     def reconfigured(self, settings: Settings) -> Callable[[], None]:  # noqa: ARG002 - see below
-        """Check changed settings; return what puts them in force.
+        """Validate changed settings; return a callable that applies them.
 
         Raises:
-            AgentError: they cannot be used; then those before stay in force, in every component.
+            AgentError: they cannot be used; every component then keeps the previous settings.
         """
         return lambda: None
 
     def notices(self) -> Iterable[Notice]:
-        """Return what to report since the last call, and forget it."""
+        """Return the notices since the last call, and forget them."""
         return ()
 
     def not_ready(self) -> Iterable[str]:
-        """Return what keeps the node's GPUs from pods, each ``Reason: sentence``."""
+        """Return the reasons that keep GPUs from pods, each ``Reason: sentence``."""
         return ()
 
     def observed(self) -> object:
-        """Return what the families of the component's metrics are made from."""
+        """Return the reading from which the component's metrics are made."""
         return self
 
     def shown(self) -> Shown:
@@ -130,11 +131,11 @@ class Component:
         """Have loops that wait for news see now that the daemon stops."""
 
     def close(self) -> None:
-        """Release what is held; the loops have ended."""
+        """Release all resources; the loops have ended."""
 
 
 class NvmlEvents:
-    """Passes on what GPUs report, and keeps it until somebody takes it."""
+    """Passes on the GPUs' events, and keeps them until a component subscribes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +151,7 @@ class NvmlEvents:
         self._take(events)
 
     def subscribe(self, take: Callable[[Sequence[NvmlEvent]], None]) -> None:
-        """Have *take* called with what has waited, and with all that comes."""
+        """Call *take* with the waiting events and with all later ones."""
         with self._lock:
             waiting, self._waiting, self._take = self._waiting, [], take
         if waiting:
@@ -172,28 +173,28 @@ class Kernel:
 
     Attributes:
         settings: in force now; replaced when they change.
-        target: the machine that is read, and the kubelet that is served.
+        target: the machine to read and the kubelet to serve.
         store: holds the latest snapshot.
-        wake: set by whoever has news for what is offered.
+        wake: set by any component whose news can change the offered devices.
         heartbeats: for the liveness probe.
         reloader: ``None`` where settings never change.
         events: posts Events about the Node; ``None`` where none are.
-        writers: all that post Events, for their counts.
-        nvml_events: what GPUs report between scans.
+        writers: every writer of Events, for their counts.
+        nvml_events: GPU events between scans.
         metrics_url: ``None`` where no metrics are served.
-        gpus, health: the GPUs and their health; ``None`` where that is not watched.
+        gpus, health: the GPUs and their health; ``None`` where health is not watched.
         scans: the loop that reads the node.
         companion: offers other devices alongside GPUs.
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
         start: runs a loop in a thread, by its name.
-        admit: checks changed settings for the components that they may ask for, as ``reconfigured``
-            of a component does; returns what starts these.
-        running: the components that have been made, in the order of the table; replaced, not
-            changed, as other threads go through them.
-        failure: why only a new container can help; ``None`` as a rule.
-        watch: of the Node; ``None`` before there is one.
-        wants_watch: whether somebody needs it whatever labels do.
+        admit: checks changed settings for components that they may start, as ``reconfigured``
+            of a component does; returns the function that starts them.
+        running: the components that exist, in the order of the table; replaced, not changed,
+            because other threads iterate over them.
+        failure: why the container must be restarted; normally ``None``.
+        watch: the watch of the Node; ``None`` before it exists.
+        wants_watch: whether a component needs the watch even if labels don't.
     """
 
     settings: Settings
@@ -230,13 +231,13 @@ class Kernel:
 
     @property
     def has_api(self) -> bool:
-        """Whether the node runs in a cluster whose API server is known, and the daemon goes on."""
+        """Whether the API server is known and the daemon keeps running after registration."""
         settings = self.settings
         return self.target.is_real and not settings.once and is_known(settings.kubeconfig)
 
     @property
     def config(self) -> str | None:
-        """The name of the configuration in force; ``None`` if nothing selects one by name."""
+        """The name of the config in force; ``None`` if no config is chosen by name."""
         chosen = None if self.reloader is None else self.reloader.config
         return None if chosen is None else chosen.name
 
@@ -264,14 +265,14 @@ class Kernel:
         self.reloader.poll(apply)
 
     def notices(self) -> Iterator[Notice]:
-        """Yield what the settings and all components have to report, and forget it."""
+        """Yield the notices of the settings and of all components, and forget them."""
         if self.reloader is not None:
             yield from self.reloader.notices()
         for component in self.running:
             yield from component.notices()
 
     def not_ready(self) -> str | None:
-        """Return why /readyz says no, a line ``Reason: sentence`` each; ``None`` if it says yes."""
+        """Return why /readyz fails, a line ``Reason: sentence`` each; ``None`` if it succeeds."""
         return joined(line for component in self.running for line in component.not_ready())
 
     def report(self, notices: Iterable[Notice]) -> None:
@@ -307,10 +308,9 @@ class Kernel:
 def wait_registered(
     stopping: threading.Event, is_registered: Callable[[], bool], *, quiet_s: float = QUIET_S
 ) -> bool:
-    """Wait until *quiet_s* after the registration, which is waited for up to :data:`MOST_S`.
+    """Wait until *quiet_s* after the registration, for at most :data:`MOST_S`.
 
-    Returns:
-        Whether *stopping* was set.
+    Returns: Whether *stopping* was set.
     """
     for _ in range(round(MOST_S / STEP_S)):
         if is_registered() or stopping.wait(STEP_S):
@@ -319,7 +319,7 @@ def wait_registered(
 
 
 def joined(reasons: Iterable[str]) -> str | None:
-    """Return *reasons* for not being ready, a line each; ``None`` where there is none."""
+    """Join *reasons* for not being ready, a line each; return ``None`` without any."""
     return "\n".join(harmless(reason, LONGEST_LINE) for reason in reasons) or None
 
 

@@ -30,10 +30,10 @@ def part(name: str, module: str) -> ModuleType:
 
 
 def has_part(name: str, module: str) -> bool:
-    """Return whether the component *name* has such a module; this imports nothing of it."""
+    """Return whether the component *name* has this module, without importing it."""
     return find_spec(f"{PACKAGE}.{name}.{module}") is not None
 
 
 def terms_of(name: str) -> ModuleType:
-    """Import the module that says when the component *name* runs: :class:`~.component.Terms`."""
+    """Import the module with the conditions of the component *name*: :class:`~.component.Terms`."""
     return part(name, "terms")

@@ -33,7 +33,7 @@ POLL_S = 0.4
 """Pause between two Events."""
 
 IDLE_S = 10.0
-"""How often the loop looks around while no Event waits, although one that comes wakes it."""
+"""Pause between rounds of the loop while no Event waits; a new Event ends the pause."""
 
 MESSAGE_BYTES = 1024
 """The limit of the newer Event API (kubernetes, pkg/apis/core/validation/events.go,
@@ -43,16 +43,19 @@ NAME_LENGTH = 253
 """Of any object's name (kubernetes, DNS subdomain, RFC 1123)."""
 
 WAITING = 64
-"""Events that may wait; of more, the oldest is dropped. A node has 16 GPUs at most, and few of
-the things that can happen to one last."""
+"""Most Events in the queue; beyond it, the oldest is dropped.
+
+A node has at most 16 GPUs, and few of their conditions last.
+"""
 
 QUIET_S = 600.0
 """One Event in ten minutes reports that something goes on."""
 
 BUDGET = 10
 BUDGET_S = 3600.0
-"""Writes in an hour, whatever happens: the API server keeps an Event for an hour by default
-(kube-apiserver, ``--event-ttl``), and 15,000 nodes may fail at once."""
+"""Writes an hour at most: the API server keeps an Event for an hour by default (kube-apiserver,
+``--event-ttl``), and 15,000 nodes can fail at once.
+"""
 
 EXPIRY_S = 3600.0
 """An Event that could not be written for this long is dropped as outdated."""
@@ -150,7 +153,7 @@ class EventWriter(ABC):
         self._queue.put(event)
 
     def run(self, stopping: Event) -> None:
-        """Write what is posted until *stopping*; Events that still wait then are lost."""
+        """Write posted Events until *stopping* is set; Events still queued then are lost."""
         while not stopping.is_set():
             if not self._queue.has_events:
                 self._queue.wait(IDLE_S)
@@ -199,11 +202,11 @@ class EventWriter(ABC):
         """Write one Event; raises ApiUnavailable if there was no answer."""
 
     def is_duplicate(self, _answer: Answer) -> bool:
-        """Return whether a refusal means that the Event exists already."""
+        """Return whether the refusal means that the Event already exists."""
         return False
 
     def is_permanent(self, _answer: Answer) -> bool:
-        """Return whether a refusal, by another status than those that always are, is permanent."""
+        """Return whether a refusal is permanent although its status usually isn't."""
         return False
 
     def body(
@@ -230,11 +233,11 @@ class EventWriter(ABC):
 
 
 class EventPublisher(EventWriter):
-    """Write Events about one node by server-side apply, which both creates and counts them up.
+    """Write Events about one node by server-side apply, which creates them and raises their counts.
 
     The Node is named as the kubelet names it in its own Events: the uid is the name, the namespace
-    of the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API validation
-    of Events demands that namespace for an object without one).
+    of the Event is ``default`` (kubernetes 1.36, pkg/kubelet/kubelet.go, nodeRef; API validation of
+    Events demands that namespace for an object without one).
     """
 
     @cached_property
@@ -269,8 +272,8 @@ class EventPublisher(EventWriter):
 class PodEventPublisher(EventWriter):
     """Write :class:`PodEvent` and nothing else; each is created once and never changed.
 
-    The name follows from the pod's uid and the reason, so that the API server tells a restarted
-    agent that the Event exists already. Only the right to ``create`` Events is needed.
+    The name is derived from the pod's uid and the reason, so the API server rejects a duplicate
+    from a restarted agent. Only the right to ``create`` Events is needed.
     """
 
     def write(self, api: Api, waiting: Waiting) -> Answer:
@@ -296,11 +299,11 @@ class PodEventPublisher(EventWriter):
         )
 
     def is_duplicate(self, answer: Answer) -> bool:
-        """Return whether the Event exists already, from before a restart."""
+        """Return whether the Event already exists, from before a restart."""
         return answer.status == _CONFLICT
 
     def is_permanent(self, answer: Answer) -> bool:
-        """Return whether the pod's namespace is gone or terminating; others must not wait."""
+        """Return whether the pod's namespace is gone or terminating; other Events need not wait."""
         causes = parts(part(answer.body, "details"), "causes")
         is_terminating = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
         return answer.status == _NOT_FOUND or (answer.status == _FORBIDDEN and is_terminating)
@@ -314,11 +317,11 @@ def event_name(subject: str, *facts: str) -> str:
 
 @dataclass(slots=True)
 class Waiting:
-    """An Event that waits, the latest of those that were joined in it.
+    """A queued Event: the latest of the Events merged into it.
 
     Attributes:
-        count: how many were joined, 1 or more.
-        since: when the first of them was posted, on the queue's clock.
+        count: number of merged Events, at least 1.
+        since: when the first was posted, on the queue's clock.
     """
 
     event: NodeEvent
@@ -327,12 +330,9 @@ class Waiting:
 
 
 class EventQueue:
-    """The Events that wait, joined by subject, limited in number and rate; never blocks.
+    """Events to write, merged by subject, limited in number and rate; never blocks.
 
-    Threads may share it.
-
-    Args:
-        clock: monotonic seconds.
+    Threads can share it. The clock returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -360,7 +360,7 @@ class EventQueue:
 
     @property
     def has_events(self) -> bool:
-        """Whether anything waits, due or not."""
+        """Whether any Event waits, due or not."""
         return bool(self._waiting)
 
     def put(self, event: NodeEvent) -> None:
@@ -378,9 +378,9 @@ class EventQueue:
         self._news.set()
 
     def take(self) -> Waiting | None:
-        """Remove and return what may be written now: warnings first, then the oldest.
+        """Remove and return the next Event to write: warnings first, then the oldest.
 
-        ``None`` if nothing waits, the budget is spent, or all that waits was just written.
+        ``None`` if the queue is empty, the budget is spent, or every queued Event was just written.
         """
         with self._lock:
             now = self._clock()
@@ -400,7 +400,7 @@ class EventQueue:
             return self._waiting.pop(_subject(first.event))
 
     def put_back(self, taken: Waiting) -> None:
-        """Let *taken* wait again, joined with what was posted meanwhile."""
+        """Queue *taken* again, merged with Events posted since."""
         with self._lock:
             subject = _subject(taken.event)
             newer = self._waiting.get(subject)

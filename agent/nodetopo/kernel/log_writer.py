@@ -39,17 +39,17 @@ STDERR = 2
 
 
 class LogWriter:
-    """A text stream for structlog: lines are queued here and written by one thread.
+    """A text stream for structlog that queues lines and writes them in one thread.
 
-    A line that the queue has no room for, or that standard error refuses, is dropped and counted.
-    Once lines get through again, one of them says how many were lost.
+    A line that exceeds the queue, or that standard error refuses, is dropped and counted. Once
+    writing works again, a log line reports the number lost.
 
     Args:
-        stream: where lines go; ``None`` for standard error as it is at each line.
+        stream: destination of lines; ``None`` looks up standard error for each line.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """Start nothing: the first line starts the thread."""
+        """Start no thread before the first line."""
         self._stream = stream
         self._changed = Condition()  # guards everything below
         self._lines: deque[bytes] = deque()
@@ -87,10 +87,10 @@ class LogWriter:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: structlog flushes after each line, and must not wait."""
+        """Do nothing: structlog flushes after each line and must not wait."""
 
     def drain(self, seconds: float) -> bool:
-        """Wait up to *seconds* for the queue to be written; return whether it is."""
+        """Wait up to *seconds* for an empty queue; return whether it is empty."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting_bytes == 0, seconds)
 
@@ -107,7 +107,7 @@ class LogWriter:
             self._write_out()
 
     def _write_out(self) -> None:
-        """Write what waits; return early while the stream takes nothing."""
+        """Write queued lines; return early while the stream is blocked."""
         is_lost = True  # nothing is reported before a line got through
         while self._unwritten:
             line = self._unwritten[0]
@@ -128,7 +128,7 @@ class LogWriter:
         """Write the start of *data*; return how many bytes the stream took.
 
         Raises:
-            BlockingIOError: it takes nothing for a moment.
+            BlockingIOError: the stream is blocked.
         """
         stream = sys.stderr if self._stream is None else self._stream
         try:
@@ -194,9 +194,9 @@ class LogCopy:
 def unblock_stderr() -> None:
     """Make writes to standard error by other code fail instead of block, where it can stall.
 
-    C libraries and the NVML process write to it too. Standard error is opened again, as its flags
-    are shared with every process that has the old one. Where the kernel or the owner of a pipe
-    does not allow that, it stays as it is, and only the log cannot block.
+    C libraries and the NVML process write to it too. Standard error is reopened, because its flags
+    are shared with every process that inherited it. Where the kernel or the owner of a pipe forbids
+    that, standard error stays unchanged, and only the log cannot block.
     """
     try:
         mode = os.fstat(STDERR).st_mode

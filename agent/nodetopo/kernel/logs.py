@@ -1,4 +1,4 @@
-"""The log: its format, its limits, and what else writes to standard error."""
+"""The log: its format, its limits, and the capture of other writes to standard error."""
 
 import logging
 import sys
@@ -37,9 +37,9 @@ def configure(
     Args:
         log_format: ``json``, ``text``, or ``auto``, which is text on a terminal.
         log_level: a level name of :mod:`logging`, in any case.
-        copy: where the last lines are kept as well, in the background; ``None`` for nowhere.
-        in_background: whether a thread writes them, so that no caller waits or fails: for a
-            daemon, inside :func:`own_stderr`.
+        copy: file for a copy of the last lines, written in the background; ``None`` for none.
+        in_background: whether a thread writes them, so that no caller waits or fails: for a daemon,
+            inside :func:`own_stderr`.
     """
     file: TextIO | LogWriter = _WRITER if in_background else sys.stderr
     if copy is not None:
@@ -71,11 +71,11 @@ def configure(
 
 @contextmanager
 def own_stderr() -> Iterator[None]:
-    """Send to the log what Python and libraries would write to standard error themselves.
+    """Redirect Python's and libraries' writes to standard error to the log.
 
     These are tracebacks of threads, warnings, and records of :mod:`logging` such as gRPC's about a
-    failed call. What C code writes cannot be caught; it does not block either. At the end, the last
-    lines are written.
+    failed call. Writes by C code cannot be caught, but do not block. At the end, the last lines are
+    written.
     """
     before = sys.unraisablehook, threading.excepthook, warnings.showwarning, logging.lastResort
     unblock_stderr()
@@ -124,7 +124,7 @@ def _log_warning(  # noqa: PLR0917 - as warnings.showwarning is called
 
 
 class _LogHandler(logging.Handler):
-    """Passes on records of the standard library's loggers that nobody else handles."""
+    """Passes on records of standard library loggers without another handler."""
 
     def emit(self, record: logging.LogRecord) -> None:
         structlog.get_logger().log(
@@ -135,7 +135,7 @@ class _LogHandler(logging.Handler):
 def _make_harmless(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Take out of every text what steers a terminal: drivers, pods and servers wrote some."""
+    """Remove terminal control sequences from every text, since other programs wrote some."""
     return {
         _harmless(key): value if key == "exc_info" else _harmless(value)
         for key, value in event.items()
@@ -156,7 +156,7 @@ def _harmless(value: Any, level: int = 0) -> Any:
 
 
 def _write_traceback(file: TextIO, exception: structlog.typing.ExcInfo) -> None:
-    """Write the traceback of *exception*; its message may be anybody's."""
+    """Write the traceback of *exception*, whose message is untrusted text."""
     lines = structlog.processors.format_exc_info(None, "", {"exc_info": exception})
     text = str(lines["exception"])
     if len(text) > LONGEST_TRACEBACK:

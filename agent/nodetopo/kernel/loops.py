@@ -1,4 +1,4 @@
-"""The loops of the daemon: threads that end together, what starts them, and what stops them."""
+"""The loops of the daemon: threads that end together, and their start and stop."""
 
 import signal
 import threading
@@ -21,14 +21,14 @@ class PeriodicLoop(ABC):
 
     @abstractmethod
     def step(self) -> float | None:
-        """Do what is due; return the seconds until the next step, ``None`` to end the loop."""
+        """Do the due work; return the seconds until the next step, ``None`` to end the loop."""
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
         """Wait between two steps; a loop that an event wakes overrides it."""
         stopping.wait(seconds)
 
     def close(self) -> None:  # noqa: B027 - most loops hold nothing open
-        """Release what the loop holds open; called once, at its end."""
+        """Release the loop's resources; called once, at its end."""
 
     def run(self, stopping: threading.Event) -> None:
         """Run until *stopping* is set, or a step ends the loop."""
@@ -44,9 +44,9 @@ class PeriodicLoop(ABC):
 class ActorGroup:
     """Runs named loops until one of them ends, or :meth:`stop` is called.
 
-    A loop gets the group's stop event and returns soon after it is set. A loop that raises
-    is a bug of ours: it is logged with its traceback, everything stops, and
-    :meth:`wait` reports it so that the process ends with a failure and is restarted.
+    A loop gets the group's stop event and returns soon after it is set. A loop that raises has a
+    bug: the traceback is logged, all loops stop, and :meth:`wait` reports the loop so that the
+    process exits with a failure and is restarted.
     """
 
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -54,7 +54,7 @@ class ActorGroup:
     _failed: list[str] = field(default_factory=list)
 
     def start(self, name: str, loop: Loop) -> None:
-        """Run *loop* in a thread of its own."""
+        """Run *loop* in a new thread."""
 
         def run() -> None:
             try:
@@ -76,7 +76,7 @@ class ActorGroup:
     def wait(self, grace_s: float) -> tuple[str, ...]:
         """Block until the group stops and the loops had *grace_s* to end; return those that failed.
 
-        A loop that is stuck in a foreign call is left behind: the process is about to end.
+        A loop stuck in a foreign call is abandoned: the process is about to end.
         """
         # A signal interrupts the wait, its handler runs, and the wait goes on (Python library,
         # threading: Lock.acquire). The kernel prefers the main thread for signals to a process.
@@ -87,7 +87,7 @@ class ActorGroup:
 
 
 class Heartbeats:
-    """When each loop was last alive, for the liveness probe; any thread may call it."""
+    """The last sign of life of each loop, for the liveness probe; any thread can call it."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
@@ -111,9 +111,9 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 
 def install_signal_handlers(on_stop: Callable[[], None], on_hang_up: Callable[[], None]) -> None:
-    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a thread of its own.
+    """Call *on_stop* at SIGTERM and SIGINT, *on_hang_up* at SIGHUP, in a separate thread.
 
-    They replace the handlers of a process that only starts: :mod:`nodetopo.__main__`.
+    They replace the handlers installed during startup: :mod:`nodetopo.__main__`.
     """
     received: SimpleQueue[int] = SimpleQueue()
     # C code that may be interrupted by itself (Python library, queue: SimpleQueue.put). A handler

@@ -1,4 +1,4 @@
-"""What components offer to each other, through the kernel."""
+"""The interfaces that components offer each other through the kernel."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -17,18 +17,18 @@ from nodetopo.topology.neighbours import ServedByDra
 
 
 class OfferedGpus(Protocol):
-    """What the GPUs' component offers to others."""
+    """The GPU component's interface for other components."""
 
     has_claims: bool
     """Set by whoever gives out GPUs by claim although that is off: their CDI names are needed."""
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has all that there is to offer; not before it is known what."""
+        """Whether the kubelet has every offered resource; False until the offer is known."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether the kubelet has all that there is to offer, or it is known why it has not."""
+        """Whether each resource is registered or known not to be."""
 
     @property
     def taken(self) -> Snapshot | None:
@@ -36,7 +36,7 @@ class OfferedGpus(Protocol):
 
     @property
     def published(self) -> Snapshot | None:
-        """The same with lost GPUs; another object only where it says something new."""
+        """The snapshot with lost GPUs; a new object only when it carries news."""
 
     @property
     def absences(self) -> Mapping[str, tuple[Absence, ...]]:
@@ -50,7 +50,7 @@ class OfferedGpus(Protocol):
         """Return the GPUs of *snapshot* that the settings do not exclude."""
 
     def placement_rules(self, snapshot: Snapshot, /) -> PlacementRules:
-        """Return the rules by which whole GPUs of *snapshot* are chosen."""
+        """Return the rules for choosing whole GPUs of *snapshot*."""
 
     def cdi_names(self, uuids: Collection[str], /) -> tuple[str, ...]:
         """Return the CDI names of GPUs and MIG devices; raises UnreadableError."""
@@ -79,7 +79,7 @@ class Companion(Protocol):
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why its CDI specification is not what it should be; ``None`` if it is."""
+        """Why the companion's CDI specification is wrong or missing; ``None`` if it is right."""
 
     def plugins(self) -> Iterable[tuple[str, DevicePlugin]]:
         """Yield its plugins by resource."""
@@ -94,10 +94,10 @@ class Companion(Protocol):
         """
 
     def join(self, snapshot: Snapshot, offered: Offer, /) -> Offer:
-        """Take *snapshot*, which has lost GPUs too; return *offered* as it is to be offered."""
+        """Return *offered*, adjusted for the companion's devices on *snapshot* with lost GPUs."""
 
     def identity(self, resource: str, /) -> object:
-        """Return what a running plugin of *resource* cannot change because of the companion."""
+        """Return the companion's properties whose change requires a new plugin of *resource*."""
 
     def follow(
         self,
@@ -110,11 +110,11 @@ class Companion(Protocol):
         """Return how devices of *resource*, with *gpus* by device, are chosen and answered."""
 
     def serve(self, resources: Sequence[tuple[Resource, Prefer]], /) -> None:
-        """Offer its own devices, once the GPUs of *resources* are offered."""
+        """Offer the companion's devices, once the GPUs of *resources* are offered."""
 
 
 class NoCompanion:
-    """Stands for a companion where there is none."""
+    """Stands in where no companion exists."""
 
     refusals: Sequence[Refusal] = ()
     cdi_problem: str | None = None
@@ -128,7 +128,7 @@ class NoCompanion:
         return ()
 
     def look(self, _snapshot: Snapshot, *, is_new: bool) -> object:
-        """Watch nothing."""
+        """Do nothing."""
         del is_new
         return None
 
@@ -137,7 +137,7 @@ class NoCompanion:
         return offered
 
     def identity(self, _resource: str) -> object:
-        """Return that nothing depends on it."""
+        """Return ``None``: no plugin depends on a companion."""
 
     def follow(
         self,
@@ -150,28 +150,28 @@ class NoCompanion:
         return prefer, answers
 
     def serve(self, _resources: Sequence[tuple[Resource, Prefer]]) -> None:
-        """Offer nothing."""
+        """Do nothing."""
 
 
 class Claims(Protocol):
-    """What DRA drivers give out on the node."""
+    """The devices that DRA drivers give out on the node."""
 
     @property
     def devices(self) -> tuple[PublishedDevice, ...] | None:
         """The devices that all drivers publish for the node; ``None`` before they are known."""
 
     def look(self, snapshot: Snapshot, /) -> ServedByDra:
-        """Return what drivers give out on the node of *snapshot*, which has lost GPUs, too."""
+        """Return the devices given out by DRA drivers on *snapshot*, lost GPUs included."""
 
 
 class Scans(Protocol):
     """The loop that reads the node."""
 
     is_blind: bool
-    """Whether the last scan got no reading of NVML."""
+    """Whether NVML gave no reading in the last scan."""
 
     def scan_soon(self) -> None:
         """Scan before the interval is over."""
 
     def scan_whole(self) -> None:
-        """Scan soon, and read also what is kept from scan to scan."""
+        """Scan soon, and reread the facts that are normally cached between scans."""

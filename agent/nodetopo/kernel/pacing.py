@@ -1,4 +1,4 @@
-"""When what is published is read again, and clocks that tests turn."""
+"""Intervals for rereading published objects, and clocks that tests control."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """The node's running pods, put into the newest snapshot without asking the API server.
 
 The kubelet's PodResources API lists what it allocated, its own files name the pods' uids, and
-cgroups hold what is in force.
+cgroups hold the limits in force.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ Published: TypeAlias = tuple[PublishedDevice, ...] | None
 class RunningPods:
     """Reads the pods of the node; for one thread.
 
-    A kubelet may list its pods but not what it can allocate, as an old one does. Then the offer
-    is unknown: the snapshot has an issue that says so, and the log says it once.
+    An old kubelet lists its pods but not its allocatable devices. The offer is then unknown: the
+    snapshot has an issue, logged once.
     """
 
     def __init__(
         self, settings: KernelSettings, published: Callable[[], Published] = lambda: None
     ) -> None:
-        """Read nothing yet; *published* returns what DRA drivers publish for the node."""
+        """Read nothing yet; *published* returns the devices published by DRA drivers."""
         self._published = published
         self._sysfs = settings.sysfs_root
         self._host = settings.host_root
@@ -46,7 +46,7 @@ class RunningPods:
         self._offer_problem = Outage()
 
     def read(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with the node's pods, what the kubelet offers, and its state.
+        """Return *snapshot* with the node's pods, allocatable resources and kubelet state.
 
         Raises:
             UnreadableError: the kubelet does not list its pods.
@@ -59,11 +59,11 @@ class RunningPods:
     def read_with_offer(self, snapshot: Snapshot) -> Snapshot:
         """Return the same as :meth:`read`, but never without the offer.
 
-        Without it all CPUs and memory of a NUMA node would count as free for pods, and what a pod
-        has of another node, because the kubelet reserves some, as the pod's fault.
+        Without the offer, all CPUs and memory of a NUMA node would count as free for pods, and a
+        pod that overflows to another node because the kubelet reserves some would be blamed for it.
 
         Raises:
-            UnreadableError: the kubelet does not list its pods, or what it offers.
+            UnreadableError: the kubelet does not list its pods or its allocatable resources.
         """
         result = self.read(snapshot)
         if self._offer_error is not None:
@@ -83,7 +83,7 @@ class RunningPods:
         self._kubelet.close()
 
     def _listed(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with what the PodResources API answers."""
+        """Return *snapshot* with the answers of the PodResources API."""
         pods = self._kubelet.assigned()
         self._offer_error, offer, issues = None, None, snapshot.issues
         try:
@@ -99,7 +99,7 @@ class RunningPods:
         return replace(snapshot, pods=pods, offer=offer, issues=issues, published=published)
 
     def _identified(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with the uids of its pods, and with what their cgroups say."""
+        """Return *snapshot* with the uids and cgroup limits of its pods."""
         pods = snapshot.pods or ()
         uids = uids_by_holdings(pods, snapshot.kubelet_state)
         known = tuple(replace(pod, uid=uids.get((pod.namespace, pod.name))) for pod in pods)

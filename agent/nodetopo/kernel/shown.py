@@ -1,4 +1,4 @@
-"""What components show on the status page, as they have it in memory."""
+"""The rows of components on the status page, from memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from nodetopo.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceState:
-    """One resource that is offered to the kubelet.
+    """A resource offered to the kubelet.
 
     Attributes:
         is_registered: whether the kubelet has it.
-        registrations: that the kubelet accepted since the start.
+        registrations: accepted by the kubelet since the start.
         endpoint: file name of the socket; ``None`` while there is none.
         problem: why the last attempt to serve or register failed; ``None`` after a success.
         placement: policy and bandwidth model, or HCAs and mode, in words.
-        allocations: containers that were given devices since the start.
+        allocations: containers that got devices since the start.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ListedPods:
     """The node with its pods, as the kubelet listed them.
 
     Attributes:
-        snapshot: with pods, with what the kubelet offers, and with its state files.
+        snapshot: with pods, the kubelet's allocatable resources, and its state files.
         at: when, UTC.
     """
 
@@ -73,14 +73,14 @@ class Shown:
 
     Attributes:
         settings: in force, as (name, value).
-        health: verdicts on GPUs; ``None`` where they are not watched.
-        xid_counts: (GPU uuid, XID) → how often it was seen since the start.
-        resources: that are offered to the kubelet.
-        refusals: what is not offered and why, a sentence each.
+        health: of GPUs; ``None`` where it is not watched.
+        xid_counts: (GPU uuid, XID) → occurrences since the start.
+        resources: offered to the kubelet.
+        refusals: why a resource is not offered, a sentence each.
         allocations: the latest.
         reports: of checks, by name: :class:`nodetopo.checks.engine.Report`.
-        pods: as each loop that lists them saw them last.
-        labels: that are to be published; ``None`` where none are.
+        pods: the latest list of each loop that lists them.
+        labels: to be published; ``None`` where labels are off.
     """
 
     settings: tuple[tuple[str, str], ...] = ()

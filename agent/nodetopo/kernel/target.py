@@ -1,9 +1,8 @@
-"""What the daemon runs on: the machine it reads and the kubelet it serves.
+"""The daemon's target: the machine it reads and the kubelet it serves.
 
-Plain settings mean this node and its kubelet, and nothing is ever simulated. A named machine
-or a snapshot file is simulated; its GPUs do not exist, so they are offered to an embedded
-stand-in, not to the kubelet of the host, unless a directory other than the host's own was
-asked for by name (a lab).
+Plain settings mean this node and its kubelet, and nothing is ever simulated. A named machine or a
+snapshot file is simulated; its GPUs do not exist, so they are offered to an embedded stand-in, not
+to the kubelet of the host, unless a setting names another directory (a lab).
 """
 
 import os
@@ -36,18 +35,18 @@ ANSWER_S = 2.0
 """How long `--once` waits for the kubelet's list; it answers from memory."""
 
 OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
-"""Takes what GPUs report; it is called by threads that must not wait."""
+"""Takes GPU events; called by threads that must not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is read.
+    """The machine to read.
 
     Attributes:
-        read: returns the machine as it is now.
-        reread: makes the next ``read`` a whole one; nothing to do for a simulated machine.
-        nvml: returns how the last attempt to read NVML ended.
-        release: closes NVML until the next ``read``, and returns whether that worked.
+        read: returns the machine's current state.
+        reread: makes the next ``read`` complete; does nothing for a simulated machine.
+        nvml: returns the result of the last attempt to read NVML.
+        release: closes NVML until the next ``read``, and returns whether it succeeded.
     """
 
     read: Callable[[], Snapshot]
@@ -64,8 +63,9 @@ class Target:
         simulated: the name of the simulated machine, ``None`` on real hardware.
         socket_dir: where the kubelet listens.
         fake_kubelet: the embedded kubelet; ``None`` with a real one.
-        served_by: which device plugin serves the node's kubelet already, as a sentence. Then *once*
-            registers with the embedded kubelet, and publishes nothing. ``None`` for none.
+        served_by: another device plugin that already serves the node's kubelet, as a sentence;
+            *once* then registers with the embedded kubelet and publishes nothing. ``None`` for
+            none.
     """
 
     machine: Machine
@@ -76,11 +76,11 @@ class Target:
 
     @property
     def is_real(self) -> bool:
-        """Whether the machine is the one this runs on, so that its kubelet's pods are there."""
+        """Whether the machine is this host, so that its kubelet's pods run here."""
         return self.simulated is None
 
     def kubelet_has(self, resource: str) -> bool:
-        """Tell whether the kubelet took the device list; a real one does at registration."""
+        """Return whether the kubelet has the device list; a real one gets it at registration."""
         return self.fake_kubelet is None or self.fake_kubelet.view(resource) is not None
 
     def preferred(self, size: int, resource: str) -> tuple[str, ...] | None:
@@ -96,10 +96,10 @@ def open_target(
     on_events: OnEvents | None = None,
     ours: Collection[str] = (),
 ) -> Iterator[Target]:
-    """Yield the target that *settings* ask for, and clean it up afterwards.
+    """Yield the target described by *settings*, and clean it up afterwards.
 
-    What the GPUs of a real machine report between scans goes to *on_events*, if given. *ours* are
-    the resources that the daemon would offer.
+    *on_events* gets the events of a real machine's GPUs between scans. *ours* are the resources
+    that the daemon would offer.
 
     Raises:
         InputError: the machine or the snapshot cannot be used.
@@ -136,10 +136,10 @@ def open_target(
 def _served_by(
     settings: KernelSettings, directory: Path, ours: Collection[str], *, is_real: bool
 ) -> str | None:
-    """Return which device plugin serves the kubelet in *directory* already; ``None`` for none.
+    """Return the device plugin that already serves the kubelet in *directory*, or ``None``.
 
     The end of a second plugin of a resource takes the devices of the first one away, for some time
-    at least. So sockets count, and what the kubelet of a real machine has from anybody.
+    at least. So both sockets and resources that a real machine's kubelet has count.
     """
     if (found := other_plugin(directory)) is not None or not is_real:
         return found

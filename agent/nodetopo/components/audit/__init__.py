@@ -1,1 +1,1 @@
-"""What is wrong: checks of the node, alignment of its pods, rejected pods."""
+"""Checks of the node, alignment of its pods, explanations of rejected pods."""

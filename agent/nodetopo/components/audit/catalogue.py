@@ -79,7 +79,7 @@ def by_code(code: str, claims: Iterable[_Claim]) -> _Claim:
 
 
 def select(rules: Iterable[Rule], only: Iterable[str]) -> tuple[Rule, ...]:
-    """Return those of *rules* that *only* names, by area (``kubelet``) or by code.
+    """Return the *rules* selected by *only*, by area (``kubelet``) or by code.
 
     Raises:
         InputError: a name is neither.

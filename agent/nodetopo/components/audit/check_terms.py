@@ -64,15 +64,15 @@ def _today() -> date:
 class OverridesFile:
     """The overrides of ``checks-file``, read again whenever the file changes.
 
-    An invalid file is rejected and the current overrides stay active; that is reported once, in
-    the log and as a notice. Any thread may use it.
+    An invalid file is rejected and the current overrides stay active; that is reported once, in the
+    log and as a notice. Any thread can use it.
     """
 
     def __init__(self, path: Path | None, *, today: Callable[[], date] = _today) -> None:
-        """Check the file, if one is named; whether its codes are known is checked when it is used.
+        """Validate the file, if set; its codes are checked at the first use.
 
         Raises:
-            InputError: it cannot be read, or is no such file.
+            InputError: it cannot be read, or has another form.
         """
         self._path = path
         self._today = today
@@ -85,7 +85,7 @@ class OverridesFile:
             check(path)
 
     def current(self) -> Overrides:
-        """Return the overrides of today; this may load every rule."""
+        """Return today's overrides; this can load every rule."""
         if self._path is None:
             return NO_OVERRIDES
         today = self._today()
@@ -106,7 +106,7 @@ class OverridesFile:
             return replace(self._overrides, today=today)
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what to report, and forget it."""
+        """Return the notices since the last call, and forget them."""
         return (self._notices.popleft(),) if self._notices else ()
 
     def _report(self, problem: str) -> None:
@@ -123,9 +123,9 @@ class OverridesFile:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what differs after a change of the file or its permissions; ``None`` for no file.
+    """Return a value that changes with the file or its permissions; ``None`` without a file.
 
-    A ConfigMap's file is another one behind the same link.
+    An updated ConfigMap has a new file behind the same link.
     """
     try:
         stat = path.stat()

@@ -25,7 +25,7 @@ def load_checks(path: Path, today: date) -> Overrides:
     """Return the severities and waivers of the file *path*, for *today*; it may be empty.
 
     Raises:
-        InputError: it cannot be read, or is no such file; the text names the line.
+        InputError: it cannot be read, or has another form; the text names the line.
     """
     from nodetopo.components.audit.catalogue import rule  # noqa: PLC0415 - every rule, 0.3 s of CPU
 

@@ -18,13 +18,13 @@ from nodetopo.model.notice import Notice
 
 
 class Audit(Component):
-    """Runs a loop for each of them that the settings ask for.
+    """Runs the enabled loops: health, audit, alignment, rejections.
 
     Attributes:
         overrides: severities and waivers.
-        health: evaluates the health checks; ``None`` where nobody sees them.
-        audit, alignment, rejections: ``None`` where the settings do not ask for them.
-        events: posts Events on pods; ``None`` where the settings do not ask for any.
+        health: evaluates the health checks; ``None`` if no output shows them.
+        audit, alignment, rejections: ``None`` if off.
+        events: posts Events on pods; ``None`` if off.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -74,7 +74,7 @@ class Audit(Component):
             yield "pod events", self.events.run
 
     def notices(self) -> Iterable[Notice]:
-        """Return what is wrong with the file of severities and waivers."""
+        """Return the notices about the file of severities and waivers."""
         return self.overrides.notices()
 
     @property

@@ -1,4 +1,4 @@
-"""The loop that evaluates the health checks, so that whoever scrapes them waits for nothing."""
+"""The loop that evaluates the health checks, so that no scrape waits for them."""
 
 import structlog
 
@@ -14,7 +14,7 @@ LOOK_S = 5.0
 
 
 class HealthLoop(PeriodicLoop):
-    """Evaluates the health checks; one thread runs it, any may read the results.
+    """Evaluates the health checks; one thread runs it, any thread can read the results.
 
     Attributes:
         found: the results; ``None`` before the first.

@@ -23,14 +23,14 @@ of CPU, the first 0.4 s."""
 
 
 class AuditLoop(PeriodicLoop):
-    """Audits the node; one thread runs it, any may read the result.
+    """Audits the node; one thread runs it, any thread can read the result.
 
-    It knows what the agent may read on the node. It does not ask the API server, so rules on
-    requests of pods are ``unknown`` here.
+    It uses the node's readable facts. It does not ask the API server, so rules on requests of pods
+    are ``unknown`` here.
 
     Attributes:
-        found: the result of the last audit; ``None`` before the first, and where it failed.
-        listed: the pods of that audit; ``None`` where the kubelet did not list them either.
+        found: the result of the last audit; ``None`` before the first and after a failure.
+        listed: the pods of that audit; ``None`` if the kubelet did not list them.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class AuditLoop(PeriodicLoop):
         """Audit nothing yet.
 
         Args:
-            settings: where the node's files are.
-            store: where the machine comes from.
+            settings: locate the node's files.
+            store: has the machine.
             overrides: severities and waivers.
-            read: completes a snapshot by what only audits need; ``None``: from *settings*.
-            published: returns what DRA drivers publish for the node.
+            read: adds the facts that only audits need; ``None`` reads them by *settings*.
+            published: returns the devices that DRA drivers publish for the node.
         """
         self._roots = roots(settings)
         self._store = store

@@ -106,5 +106,5 @@ FAMILIES: tuple[Family[AuditReading], ...] = (
 
 
 def idle(_snapshot: Snapshot | None) -> AuditReading:
-    """Return the reading while nothing is checked or measured."""
+    """Return the reading while checks and measurements are off."""
     return AuditReading()

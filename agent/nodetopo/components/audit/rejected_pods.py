@@ -21,13 +21,13 @@ pkg/kubelet/cm/topologymanager/topology_manager.go, cpumanager/policy_static.go;
 every other error of theirs, pkg/kubelet/lifecycle/handlers.go)."""
 
 OnPod = Callable[[Mapping[str, Any]], None]
-"""Takes a whole Pod object; must be quick, and may get the same one again."""
+"""Takes a whole Pod object; must be quick, and can get the same one again."""
 
 
 class RejectedPods(Watch):
-    """Follow the failed pods of one node, and report those that were rejected.
+    """Follows the failed pods of one node, and reports the rejected ones.
 
-    At its start it also reports earlier ones whose objects still exist.
+    At its start it also reports earlier rejections whose pods still exist.
     """
 
     LOST = "rejected pods not watched"

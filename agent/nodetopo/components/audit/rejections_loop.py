@@ -31,15 +31,16 @@ REASON = "RejectionExplained"
 """Of the Event."""
 
 NEWS = timedelta(minutes=10)
-"""A pod that was rejected longer ago is ignored: the node has changed since, and an agent that
-restarts would explain what it explained before."""
+"""Age beyond which a rejection is ignored: the node has changed since, and a restarted agent would
+repeat explanations.
+"""
 
 GAP_S = 5.0
 """Between two explanations. A controller whose pods the node rejects creates new ones all the time
 (kubernetes issue 84869), and each is a request to the API server and some tenths of a second."""
 
 WAITING = 16
-"""Pods that may wait; of more, the oldest is given up."""
+"""Most waiting pods; beyond it, the oldest is dropped."""
 
 REMEMBERED = 1024
 """Pods that are not explained twice."""
@@ -53,10 +54,10 @@ MOST_CONTAINERS = 256
 grows with their square."""
 
 POLL_S = 1.0
-"""How often the loop looks whether it is time for the next pod."""
+"""Interval for checking whether the next pod is due."""
 
 IDLE_S = 10.0
-"""How often it looks around while no pod waits, although one that comes wakes it."""
+"""Pause between rounds while no pod waits; a new pod ends the pause."""
 
 SECOND = timedelta(seconds=1)
 """A pod's times are whole seconds (k8s.io/apimachinery, meta/v1, Time.MarshalJSON)."""
@@ -69,16 +70,17 @@ Absences = Callable[[], Mapping[str, Sequence[Absence]]]
 
 _NOT_REGISTERED = "cannot allocate unregistered device {},"
 _NO_HEALTHY = "cannot allocate unhealthy devices {},"
-"""What the kubelet writes of a resource whose plugin it has not had since its start, and of one
-whose plugin it lost or whose devices are all Unhealthy (kubernetes 1.36
+"""The kubelet's message about a resource whose plugin never registered since its start, and about
+one whose plugin was lost or whose devices are all Unhealthy (kubernetes 1.36
 pkg/kubelet/cm/devicemanager/manager.go, devicesToAllocate; before the comma of
-pkg/kubelet/cm/admission/errors.go)."""
+pkg/kubelet/cm/admission/errors.go).
+"""
 
 
 class _Rejected(NamedTuple):
-    """A pod that waits for its explanation, after *attempts* that nobody answered.
+    """A pod that awaits its explanation, after unanswered *attempts*.
 
-    *at* is when the kubelet rejected it, ``None`` if its status does not say.
+    *at* is the time of the rejection, ``None`` if its status lacks it.
     """
 
     pod: Pod
@@ -92,7 +94,7 @@ _WHEN = "when the kubelet rejected the pod"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a pod was rejected; *text* is ``None`` where that is unknown, *missing* says why."""
+    """Why a pod was rejected; *text* is ``None`` if unknown, with the reason in *missing*."""
 
     text: str | None
     missing: tuple[str, ...] = ()
@@ -105,28 +107,28 @@ class Period(NamedTuple):
     until: datetime | None
 
     def holds(self, second: datetime) -> bool:
-        """Return whether any of the *second* that begins then is in the period."""
+        """Return whether any part of the second beginning at *second* is in the period."""
         is_begun = self.since < second + SECOND
         return is_begun and (self.until is None or second <= self.until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downtime:
-    """A device plugin that was down when a pod was rejected, or *may have been*."""
+    """A device plugin that was down, or *may have been*, when a pod was rejected."""
 
     text: str
     is_certain: bool = True
 
 
 def no_absences() -> Mapping[str, Sequence[Absence]]:
-    """Return that nothing is known of device plugins."""
+    """Return no known absences of device plugins."""
     return {}
 
 
 def explain(snapshot: Snapshot, pod: Pod, downtime: Downtime | None = None) -> Explanation:
-    """Return why the node of *snapshot* rejects *pod*, and what would make it fit.
+    """Return why the node of *snapshot* rejects *pod*, and the changes that would make it fit.
 
-    *downtime* is that of a device plugin when the pod was rejected; ``None`` if there was none.
+    *downtime* is a device plugin's at the rejection; ``None`` without one.
     """
     if len(pod.containers) > MOST_CONTAINERS:
         return Explanation(text=None, missing=(f"time for {len(pod.containers)} containers",))
@@ -211,13 +213,13 @@ class RejectionsLoop(PeriodicLoop):
         """Ask nothing yet.
 
         Args:
-            settings: where the kubelet and the API server are.
-            store: where the machine comes from.
+            settings: locate the kubelet and the API server.
+            store: has the machine.
             post: takes Events.
-            read: puts the pods into a snapshot; ``None`` for those of *settings*.
-            absences: when our device plugins were down.
-            clock: for pauses; monotonic, as that of *absences*.
-            now: the time that pods are stamped with.
+            read: puts the pods into a snapshot; ``None`` reads them by *settings*.
+            absences: the downtimes of our device plugins.
+            clock: for pauses; monotonic, the same clock as for *absences*.
+            now: the wall-clock time of pods' timestamps.
         """
         self._settings = settings
         self._store = store
@@ -259,11 +261,11 @@ class RejectionsLoop(PeriodicLoop):
         self._news.set()
 
     def wake(self) -> None:
-        """End a wait for pods, because the daemon stops; any thread may call it."""
+        """End a wait for pods, because the daemon stops; any thread can call it."""
         self._news.set()
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
-        """Wait for the next pod, or until it is time for one that waits."""
+        """Wait for the next pod, or until a waiting one is due."""
         if self._waiting:
             stopping.wait(seconds)
         else:
@@ -340,8 +342,7 @@ class RejectionsLoop(PeriodicLoop):
     def _with_specified_pods(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the running pods, and with the uids and specs of all pods.
 
-        What the kubelet's files say of a pod counts only while the pod exists, which the API
-        server tells by uid.
+        The kubelet's files about a pod count only while the pod exists in the API server, by uid.
         """
         running = self._pods.read(snapshot)
         specified = pods_of_node(self._settings.kubeconfig, self._settings.node_name)

@@ -12,7 +12,7 @@ from nodetopo.kernel.settings.own import KernelSettings
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings(KernelSettings):
-    """The kernel's settings and those of checks, measurements and explanations."""
+    """The kernel's settings and the settings of checks, measurements and explanations."""
 
     checks_file: Path | None = AUDIT.setting(
         None,

@@ -8,12 +8,12 @@ START = Start.REGISTERED
 
 
 def is_wanted(kernel: Kernel) -> bool:
-    """Return whether somebody sees the health checks, or pods of this node are followed."""
+    """Return whether an output shows the health checks, or pods of this node are followed."""
     return kernel.metrics_url is not None or follows_pods(kernel)
 
 
 def follows_pods(kernel: Kernel) -> bool:
-    """Return whether the settings ask for an audit, or for what follows pods of a real node."""
+    """Return whether the settings enable an audit, or a loop that follows pods of a real node."""
     settings = kernel.settings
     is_asked = (
         settings.audit_node

@@ -31,7 +31,7 @@ CATALOGUE: tuple[LabelRow, ...] = tuple(
         key=lambda row: row.key,
     ),
 )
-"""All rows by key; nothing outside it is ever published."""
+"""All rows by key; no other key is ever published."""
 
 GFD_KEYS = frozenset(row.key for row in (*gpu.ENTRIES, *gpu_resource.ENTRIES, *fabric.ENTRIES))
 """Those of the rows that GPU Feature Discovery publishes too."""
@@ -42,8 +42,8 @@ _DEFAULT_RULES = LabelRules()
 def labels(snapshot: Snapshot, rules: LabelRules = _DEFAULT_RULES) -> dict[str, str]:
     """Return the labels of the node by *rules*, sorted by key.
 
-    A label whose value is unknown, or has nothing that a label value may hold, is left out
-    without affecting others. A node without GPUs has only the labels that PCI alone decides.
+    A label with an unknown value, or without valid characters, is left out without affecting
+    others. A node without GPUs has only the labels that depend on PCI alone.
     """
     values: dict[str, str] = {}
     for row in CATALOGUE:
@@ -57,11 +57,11 @@ def labels(snapshot: Snapshot, rules: LabelRules = _DEFAULT_RULES) -> dict[str, 
 
 
 def is_complete(snapshot: Snapshot) -> bool:
-    """Return whether a label's absence proves that the node lost what it stood for.
+    """Return whether a label's absence proves that the node lost the feature.
 
-    Only then may a publisher remove it. NVML is the source of nearly all labels, so there is
-    doubt where it could not answer, where a GPU is lost or still registering with the fabric,
-    and where it lists none of the GPUs on the bus, as in a container that may not open them.
+    Only then can a publisher remove it. NVML is the source of nearly all labels, so labels are in
+    doubt if it did not answer, if a GPU is lost or still registering with the fabric, or if it
+    lists none of the GPUs on the bus, as in a container without access to them.
     """
     is_answered = all(issue.probe != "nvml" for issue in snapshot.issues)
     is_whole = not any(gpu.is_lost for gpu in snapshot.gpus)

@@ -1,4 +1,4 @@
-"""What labels do not say: remarks for a person, and labels whose absence proves nothing."""
+"""The gaps in labels: remarks for a person, and labels whose absence proves nothing."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from nodetopo.model.snapshot import Snapshot
 def remarks(snapshot: Snapshot, rules: LabelRules) -> tuple[str, ...]:
     """Return sentences, without a full stop, about *snapshot* labelled by *rules*.
 
-    They stay the same while nothing changes, so that a log can print new ones only.
+    They are stable while nothing changes, so that a log can print only new ones.
     """
     gpus, sentences = counted(snapshot), []
     models = Counter(gpu.product for gpu in gpus if gpu.product is not None)
@@ -33,7 +33,7 @@ def remarks(snapshot: Snapshot, rules: LabelRules) -> tuple[str, ...]:
 def unread(snapshot: Snapshot, rules: LabelRules) -> frozenset[str]:
     """Return the keys whose absence proves nothing, because their source was not read.
 
-    A publisher keeps these as they are. What NVML withheld is not considered here; see
+    A publisher keeps these unchanged. Facts withheld by NVML are covered by
     :func:`nodetopo.components.labels.catalogue.is_complete`.
     """
     entries: list[LabelEntry] = []

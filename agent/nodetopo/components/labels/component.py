@@ -17,7 +17,7 @@ from nodetopo.kernel.shown import Shown
 
 
 class Labels(Component):
-    """Runs the loop of the labels, which also runs the watch of the Node if nothing else does."""
+    """Runs the label loop, which also runs the Node watch if no other component does."""
 
     def __init__(self, kernel: Kernel) -> None:
         """Publish nothing yet.

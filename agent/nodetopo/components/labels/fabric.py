@@ -12,9 +12,9 @@ CLIQUE_KEY = "nvidia.com/gpu.clique"
 def is_settled(snapshot: Snapshot) -> bool:
     """Return whether every GPU has finished its registration with the fabric.
 
-    Until then a node of its own looks like a part of a larger domain, so labels about either
-    wait, and the ones already published stay. So they do for a lost GPU whose registration was
-    never read, unless the others register with no fabric.
+    Until then a standalone node looks like a part of a larger domain, so labels about either wait,
+    and published ones stay. The same applies to a lost GPU whose registration was never read,
+    unless the others have no fabric.
     """
     fabrics = [gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None]
     registered = [fabric for fabric in fabrics if fabric.state is not FabricState.NOT_SUPPORTED]

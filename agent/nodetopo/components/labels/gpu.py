@@ -45,10 +45,10 @@ def counted(snapshot: Snapshot) -> tuple[Gpu, ...]:
 def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
     """Return the GPUs of the model that the labels describe, whole ones before partitioned.
 
-    Of several models it is the one with the most GPUs, of equals the first by name; a GPU of
-    unknown model counts only where there are no others. GFD's values flap instead, as it iterates
-    over a map (v0.19.0, ``internal/lm``). Empty for a node without GPUs, and where lost GPUs of
-    unknown model could make it another.
+    Of several models, the one with the most GPUs counts, in a tie the first by name; GPUs of
+    unknown model count only without others. GFD's values flap instead, as it iterates over a map
+    (v0.19.0, ``internal/lm``). Empty for a node without GPUs, and if lost GPUs of unknown model
+    could change the choice.
     """
     gpus = counted(snapshot)
     counts = Counter(gpu.product for gpu in gpus)
@@ -70,7 +70,7 @@ def is_of_lost_model(gpu: Gpu) -> bool:
 
 
 def first_known(gpus: Iterable[Gpu], fact: Callable[[Gpu], _Fact | None]) -> _Fact | None:
-    """Return *fact* of the first of *gpus* that has it: that of a lost GPU may be unknown."""
+    """Return *fact* of the first of *gpus* that has it: a lost GPU may lack it."""
     return next((known for gpu in gpus if (known := fact(gpu)) is not None), None)
 
 

@@ -1,8 +1,8 @@
 """GFD's labels of resources: ``nvidia.com/gpu.*``, the same about each MIG profile, and vGPUs.
 
-What a resource is, how many devices it has and how it is shared. Source of GFD's behaviour:
-NVIDIA/k8s-device-plugin ``internal/lm`` (``mig-strategy.go`` for MIG), v0.19.0. Unlike with GFD,
-a MIG device that could not be read leaves the labels of others alone.
+They describe a resource, its device count and its sharing. Source of GFD's behaviour:
+NVIDIA/k8s-device-plugin ``internal/lm`` (``mig-strategy.go`` for MIG), v0.19.0. Unlike with GFD, a
+MIG device that could not be read leaves the labels of others alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,16 +33,16 @@ _Part = tuple[Gpu, MigInstance]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFacts:
-    """One resource.
+    """A resource.
 
     Attributes:
-        model: of the GPU; ``None`` where it, or the profile, is unknown.
-        marks: what the product label appends to the model, for MIG and for sharing.
-        count: devices, before sharing multiplies them; ``None`` where a lost GPU may have more.
-        replicas: how often each is offered; 0 where GFD holds that it cannot be shared, ``None``
-            where that depends on a lost GPU.
-        strategy: ``none`` or ``time-slicing``; ``None`` where nothing is offered, or where that
-            depends on a lost GPU.
+        model: of the GPU; ``None`` if it or the profile is unknown.
+        marks: suffixes of the model in the product label, for MIG and for sharing.
+        count: devices, before sharing multiplies them; ``None`` if a lost GPU may have more.
+        replicas: of each device; 0 if GFD considers it not shareable, ``None`` if that depends on a
+            lost GPU.
+        strategy: ``none`` or ``time-slicing``; ``None`` if nothing is offered, or if that depends
+            on a lost GPU.
         memory_mib: of one device.
         attributes: of one MIG device; ``None`` for whole GPUs.
     """
@@ -56,7 +56,7 @@ class ResourceFacts:
     attributes: MigAttributes | None = None
 
     def shared(self, rule: SharedLabel | None) -> "ResourceFacts":
-        """Return the facts where the resource is shared by *rule*; ``None`` shares nothing.
+        """Return the facts with the resource shared by *rule*; ``None`` shares nothing.
 
         Only a resource that keeps its name has ``SHARED`` in its product: a new name is enough.
         """
@@ -67,9 +67,9 @@ class ResourceFacts:
 
 
 def facts(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
-    """Return what ``nvidia.com/gpu.*`` describes by *rules*.
+    """Return the resource that ``nvidia.com/gpu.*`` describes by *rules*.
 
-    ``None`` without GPUs, and where it depends on what a lost GPU did not say.
+    ``None`` without GPUs, and if it depends on unknown facts of a lost GPU.
     """
     if rules.mig != "single":
         return whole_gpus(snapshot, rules)
@@ -107,7 +107,7 @@ def whole_gpus(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
 def single(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
     """Return the facts that replace those of GPUs under the MIG strategy ``single``.
 
-    ``None`` where no GPU is in MIG mode. A node that violates the strategy offers nothing, and its
+    ``None`` if no GPU is in MIG mode. A node that violates the strategy offers no devices, and its
     product ends in ``MIG-INVALID``.
     """
     gpus = counted(snapshot)
@@ -127,10 +127,10 @@ def single(snapshot: Snapshot, rules: LabelRules) -> ResourceFacts | None:
 
 
 def breach(gpus: Sequence[Gpu]) -> str | None:
-    """Return how *gpus* violate the strategy ``single``; ``None`` where they do not.
+    """Return how *gpus* violate the strategy ``single``; ``None`` if they do not.
 
     Either no GPU is in MIG mode, or all are, each with MIG devices and all of one profile. A lost
-    GPU whose mode was never read violates nothing, nor does a profile that was not read.
+    GPU of unknown mode is no violation, nor is an unread profile.
     """
     divided = [gpu for gpu in gpus if gpu.is_divided]
     if any(not gpu.mig.instances for gpu in divided if gpu.mig is not None):
@@ -178,17 +178,17 @@ def _parts(gpus: Iterable[Gpu]) -> list[_Part]:
 
 
 def _profile(instance: MigInstance) -> str | None:
-    """Return the profile as in keys, ``1g.10gb.me``; ``None`` for one that no key can hold."""
+    """Return the profile in the form of keys, ``1g.10gb.me``; ``None`` if no key can hold it."""
     name = (instance.profile or "").replace("+", ".")
     return name if name and sanitise(name) == name and len(name) <= LONGEST_PROFILE else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Suffix:
-    """The end of a key, and what the label says.
+    """The end of a key, and the label's meaning.
 
     Attributes:
-        gpu: the meaning of ``nvidia.com/gpu.*``, with what it says about MIG devices.
+        gpu: the meaning of ``nvidia.com/gpu.*``, including MIG devices.
         mig: the meaning of ``nvidia.com/mig-<profile>.*``.
     """
 
@@ -301,10 +301,9 @@ def _vgpu_host(gpu: Gpu) -> VgpuHost | None:
 
 
 def _is_vgpu_present(snapshot: Snapshot) -> bool | None:
-    """Return whether any GPU is virtual; unknown where it is of another GPU.
+    """Return whether any GPU is virtual; unknown if a GPU's state is.
 
-    GFD reads PCI config space alone, and so needs privileges to find that there is no vGPU; NVML
-    says so to everybody.
+    GFD reads only PCI config space, and so needs privileges to rule out a vGPU; NVML needs none.
     """
     known: set[bool | None] = set()
     for gpu in counted(snapshot):

@@ -1,6 +1,6 @@
 """The kubelet's policies that decide whether a pod's GPUs, CPUs and memory are aligned.
 
-The NodeResourceTopology object has room for the Topology Manager's, not for the others.
+The NodeResourceTopology object has fields only for the Topology Manager's.
 """
 
 from collections.abc import Callable

@@ -26,13 +26,13 @@ _EDGES = "-_."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRow(ABC):
-    """What this program may publish under one key, or one form of key: a row of the reference.
+    """A key, or form of key, that this program can publish: a row of the reference.
 
     Attributes:
         key: the whole key, default prefix included; ``<…>`` stands for a part that varies.
-        meaning: what the value says, for somebody who writes a node selector.
-        source: where the fact is read.
-        cardinality: how many different values a cluster has, as schedulers must index them.
+        meaning: of the value, for authors of node selectors.
+        source: of the fact.
+        cardinality: number of different values in a cluster, which schedulers must index.
     """
 
     key: str
@@ -80,9 +80,9 @@ class LabelFamily(LabelRow):
 
 
 def label_value(raw: RawValue) -> str | None:
-    """Return *raw* as a valid label value: truth in lower case, numbers in decimal.
+    """Return *raw* as a valid label value: booleans in lower case, numbers in decimal.
 
-    ``None`` where it is unknown or nothing of it is left.
+    ``None`` if it is unknown or has no valid characters.
     """
     if raw is None:
         return None
@@ -90,12 +90,12 @@ def label_value(raw: RawValue) -> str | None:
 
 
 def sanitise(raw: str) -> str | None:
-    """Return *raw* as a valid label value; ``None`` when nothing of it is left.
+    """Return *raw* as a valid label value; ``None`` without valid characters.
 
-    First as GPU Feature Discovery does, so that values stay equal to its own: characters
-    outside ``[A-Za-z0-9-_. ]`` are dropped and runs of spaces become one hyphen. Then what it
-    does not do and the API server requires: 63 characters at most, a letter or digit at either
-    end (a DMI text ``To be filled by O.E.M.`` ends in a dot).
+    First like GPU Feature Discovery, so that values stay equal: characters outside ``[A-Za-z0-9-_.
+    ]`` are dropped and runs of spaces become one hyphen. Then the API server's requirements, which
+    GFD ignores: 63 characters at most, a letter or digit at either end (a DMI text ``To be filled
+    by O.E.M.`` ends in a dot).
     """
     hyphenated = _SPACES.sub("-", _DROPPED.sub("", raw).strip(" "))
     return hyphenated.lstrip(_EDGES)[:MAX_VALUE_LENGTH].rstrip(_EDGES) or None
@@ -104,7 +104,7 @@ def sanitise(raw: str) -> str | None:
 def marked(raw: str, marks: Sequence[str]) -> str | None:
     """Return *raw* sanitised, with *marks* appended by hyphens; a long *raw* is cut.
 
-    ``None`` when nothing of *raw* is left. Marks have valid characters only.
+    ``None`` if *raw* has no valid characters. Marks consist of valid characters.
     """
     stem, tail = sanitise(raw), "".join(f"-{mark}" for mark in marks)
     return None if stem is None else stem[: MAX_VALUE_LENGTH - len(tail)].rstrip(_EDGES) + tail

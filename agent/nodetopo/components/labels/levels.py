@@ -37,12 +37,12 @@ _SHORT.maxlevel = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """One way of labelling nodes.
+    """A platform's way of labelling nodes.
 
     Attributes:
-        name: what a person asks for.
-        keys: label keys, that of tier 0 first.
-        origin: who writes them, for the reference page.
+        name: in the settings.
+        keys: label keys, tier 0 first.
+        origin: their writer, for the reference page.
     """
 
     name: str
@@ -163,9 +163,9 @@ class Level:
 def node_levels(labels: Mapping[str, str], only: Platform | None = None) -> tuple[Level, ...]:
     """Return the levels that the Node's *labels* name, broadest first.
 
-    Tiers are those of one platform: the first whose tier 0 is there, or *only* that one. A key
-    without a value, as some clouds leave it, names nothing. A broader tier that is missing is left
-    out; the others keep their numbers.
+    All tiers come from one platform: *only*, or the first whose tier 0 is present. An empty value,
+    which some clouds leave, does not count. A missing broader tier is left out; the others keep
+    their numbers.
     """
     candidates = PLATFORMS if only is None else (only,)
     matching = next((it for it in candidates if labels.get(it.keys[0])), None)
@@ -191,13 +191,13 @@ def tiers(levels: Iterable[Level]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelFile:
-    """A file with the positions of nodes, for clusters whose labels no platform knows.
+    """A file with the positions of nodes, for clusters without a known platform's labels.
 
     Attributes:
-        labels: keys of node labels, that of tier 0 first.
-        nodes: names of places by node, that of tier 0 first; they win over labels.
-        is_qualified: whether a place is distinguished by the broader ones around it, so that r2
-            of b3 becomes b3__r2, because racks of two blocks have the same number.
+        labels: keys of node labels, tier 0 first.
+        nodes: names of places by node, tier 0 first; they override labels.
+        is_qualified: whether the broader places are part of a place's name, so that r2 of b3
+            becomes b3__r2, because racks in different blocks share numbers.
     """
 
     labels: tuple[str, ...] = ()
@@ -206,13 +206,13 @@ class LevelFile:
 
 
 def level_file(document: Any) -> LevelFile:
-    """Return what *document* says, as the caller read it from YAML or JSON.
+    """Return the levels in *document*, a parsed YAML or JSON file.
 
     It has ``labels``, a list of label keys; or ``nodes``, a list of values by node; and
     ``qualified``, true by default.
 
     Raises:
-        InputError: it is something else; the text names the place in it.
+        InputError: it has another form; the text names the position.
     """
     if not isinstance(document, dict):
         raise InputError("levels: not a mapping", f"give it {' and '.join(_FIELDS[:2])}")
@@ -236,10 +236,10 @@ def level_file(document: Any) -> LevelFile:
 
 
 def file_tiers(file: LevelFile, node: str | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the tiers of *node*, whose labels are *labels*, as ``LabelRules.levels`` has them.
+    """Return the tiers of *node* with *labels*, in the form of ``LabelRules.levels``.
 
-    Below a place that is not known nothing can be distinguished, so there the tiers end, unless
-    the file says that its names are unambiguous.
+    Places below an unknown one cannot be distinguished, so the tiers end there, unless the file
+    declares its names unambiguous.
     """
     places = file.nodes.get(node or "") or tuple(labels.get(key, "") for key in file.labels)
     by_tier: dict[str, str] = {}
@@ -255,12 +255,12 @@ def file_tiers(file: LevelFile, node: str | None, labels: Mapping[str, str]) -> 
 
 
 def level_value(raw: str) -> str | None:
-    """Return *raw* as the value of a level: as it is, or its digest if that cannot be.
+    """Return *raw* as the value of a level: unchanged if valid, otherwise its digest.
 
-    The digest is the one that Topograph writes for names over 63 characters, so that values stay
-    comparable with its own; here it also replaces names with characters that a label cannot hold,
-    and with dots: KAI joins the values of all levels with dots, so that ``r.1`` below ``a`` and
-    ``1`` below ``a.r`` are one place to it. ``None`` for an empty name.
+    Topograph writes the same digest for names over 63 characters, so that values stay comparable;
+    here it also replaces names with dots or invalid characters: KAI joins the values of all levels
+    with dots, so that ``r.1`` below ``a`` and ``1`` below ``a.r`` are the same place to it.
+    ``None`` for an empty name.
     """
     if not raw:
         return None

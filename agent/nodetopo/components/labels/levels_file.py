@@ -10,10 +10,10 @@ _LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it
 
 
 def load_levels(path: Path) -> LevelFile:
-    """Return where nodes stand in their cluster, as the file *path* says.
+    """Return the positions of nodes from the file *path*.
 
     Raises:
-        InputError: it cannot be read, or is no such file.
+        InputError: it cannot be read, or has another form.
     """
     text = read_text(path, "a file of levels")
     try:

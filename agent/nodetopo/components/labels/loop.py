@@ -34,8 +34,9 @@ from nodetopo.kubeapi.watch import NodeWatch
 from nodetopo.model.snapshot import Snapshot
 
 LOOK_S = 2.0
-"""How often the loop looks at what a watch saw, and for a second scan that proves an absence;
-neither asks anybody. Changes that come together are written together, too."""
+"""Interval for checking the watch's results, and for a second scan that proves an absence; neither
+sends requests. Changes that come together are written together.
+"""
 
 
 class DesiredLabelsSource(Protocol):
@@ -43,20 +44,20 @@ class DesiredLabelsSource(Protocol):
 
     @property
     def needs_node(self) -> bool:
-        """Whether the labels of the Node matter."""
+        """Whether desired labels depend on the Node's labels."""
 
     def note(self, node_labels: Mapping[str, str], /) -> None:
         """Take the labels of the Node; any thread."""
 
     def is_news(self, snapshot: Snapshot, /) -> bool:
-        """Tell whether :meth:`of` may return something else than the last time."""
+        """Return whether :meth:`of` may return another result than the last time."""
 
     def of(self, snapshot: Snapshot, /) -> DesiredLabels:
-        """Return what to publish."""
+        """Return the labels to publish."""
 
 
 class LabelsLoop(PeriodicLoop):
-    """Publishes what the store holds; one thread runs it, any may read its counters."""
+    """Publishes the labels of the latest snapshot; for one thread, with counters for any."""
 
     def __init__(
         self,
@@ -73,11 +74,11 @@ class LabelsLoop(PeriodicLoop):
         """Publish nothing yet.
 
         Args:
-            settings: which Node, and how to reach it.
-            store: where snapshots come from.
-            outputs: where labels go.
-            desired: which labels a snapshot makes.
-            watch: of the Node, if there is one that runs already.
+            settings: the Node, and the access to it.
+            store: has the snapshots.
+            outputs: the destinations of labels.
+            desired: derives labels from a snapshot.
+            watch: of the Node, if one is already running.
             clock: for pauses.
             is_watch_wanted: whether others need the watch, whatever the outputs are.
             spread: random; with ``settings.once`` nothing waits.
@@ -108,12 +109,12 @@ class LabelsLoop(PeriodicLoop):
 
     @property
     def watch(self) -> NodeWatch:
-        """What follows the Node; it may not run yet."""
+        """The watch of the Node, which may not be running yet."""
         return self._watch
 
     @property
     def needs_watch(self) -> bool:
-        """Whether a watch is of use by now; its start is spread, as the first look is."""
+        """Whether a watch is useful now; its start is spread like the first look."""
         if self._is_once:
             return False
         has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
@@ -142,7 +143,7 @@ class LabelsLoop(PeriodicLoop):
         return sum(len(lane.output.refused) for lane in self._lanes)
 
     def step(self) -> float:
-        """Do what is due; return the seconds until more will be, if nothing changes."""
+        """Do the due work; return the seconds until the next, if nothing changes."""
         current = self._store.current
         if current is None:
             return LOOK_S
@@ -165,11 +166,11 @@ class LabelsLoop(PeriodicLoop):
             ).start()
 
     def _is_followed(self, output: LabelOutput) -> bool:
-        """Tell whether the watch sees every change of *output*."""
+        """Return whether the watch shows every change of *output*."""
         return output.is_on_node and self._watch.is_sound
 
     def _note(self, node: Mapping[str, Any] | None) -> None:
-        """Take what the watch saw; called by its thread."""
+        """Note the watch's metadata of the Node; called by its thread."""
         if node is None:
             return
         self._source.note(node.get("labels") or {})
@@ -181,9 +182,9 @@ class LabelsLoop(PeriodicLoop):
 
 
 class AbsenceProof:
-    """Whether it is proven that the labels that are not there have no reason to be.
+    """Proof that absent labels are absent for good.
 
-    One scan can be wrong without knowing: it takes two in a row, each complete, with the
+    A single scan can be wrong unnoticed: the proof takes two consecutive complete scans with the
     same labels.
     """
 
@@ -205,10 +206,10 @@ class AbsenceProof:
 
 
 class DesiredLabelsBuilder:
-    """Makes the desired labels by the settings in force, and reports each remark on them once.
+    """Builds the desired labels by the settings in force, and reports each remark once.
 
     Args:
-        settings: returns those in force; those of labels that are not of the resources stay.
+        settings: returns the settings in force; label settings unrelated to resources stay fixed.
         tiers: the tiers of the node.
         tell: takes each remark.
     """
@@ -232,7 +233,7 @@ class DesiredLabelsBuilder:
         self._tiers.note(node_labels)
 
     def is_news(self, snapshot: Snapshot) -> bool:
-        """Tell whether other labels than the last ones may come of *snapshot*."""
+        """Return whether *snapshot* may yield other labels than the last one."""
         if self._last is None:
             return True
         last, settings, tiers = self._last
@@ -240,7 +241,7 @@ class DesiredLabelsBuilder:
         return not is_same or tiers != self._tiers.tiers()
 
     def of(self, snapshot: Snapshot) -> DesiredLabels:
-        """Return what should be published of *snapshot*."""
+        """Return the labels to publish for *snapshot*."""
         settings, tiers = self._settings(), self._tiers.tiers()
         self._last = snapshot, settings, tiers
         rules = label_rules(settings, tiers or {})
@@ -274,7 +275,7 @@ Tiers = Mapping[str, str] | None
 class NodeTiers:
     """The tiers of the node in its cluster's network, by its Node's labels or a file.
 
-    Any thread may note labels, or ask.
+    Any thread can note labels, or ask.
 
     Raises:
         InputError: the file of levels cannot be used.
@@ -308,9 +309,9 @@ class NodeTiers:
         self._labels = dict(labels)
 
     def tiers(self) -> Tiers:
-        """Return value by tier; ``None`` where they depend on labels that are not known yet.
+        """Return value by tier; ``None`` while they depend on unknown labels.
 
-        What the file says of a tier wins.
+        The file's tiers take precedence.
         """
         if self._labels is None and self.needs_labels:
             return None
@@ -326,7 +327,7 @@ class NodeTiers:
 def configured_outputs(
     settings: LabelSettings, names: Sequence[str] | None = None
 ) -> tuple[LabelOutput, ...]:
-    """Return the outputs *names*, or else those of *settings*, for the Node of *settings*."""
+    """Return the outputs *names*, or the outputs of *settings*, for the Node of *settings*."""
     is_shared = settings.publish_clique == "auto"
     return label_outputs(
         settings.label_outputs if names is None else names,

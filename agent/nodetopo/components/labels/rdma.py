@@ -1,8 +1,8 @@
-"""The labels of the network cards that GPUs reach other nodes through.
+"""The labels of the network cards that connect GPUs to other nodes.
 
-Of all RDMA devices these are the nearest of any GPU, by nvidia-smi's levels; of several equally
-near, the fastest: NCCL takes those too, and the slower ones serve storage or management. Of two
-link layers the one that more GPUs have nearest counts, then InfiniBand.
+These are the RDMA devices nearest to any GPU, by nvidia-smi's levels; among equally near ones, the
+fastest: NCCL uses the same, and slower ones serve storage or management. Of two link layers, the
+one nearest to more GPUs counts, in a tie InfiniBand.
 """
 
 import re
@@ -68,9 +68,9 @@ def _distance(snapshot: Snapshot) -> str | None:
 
 
 def _rails(snapshot: Snapshot) -> int | None:
-    """Return how many GPUs have one of the cards for themselves.
+    """Return the number of GPUs with a dedicated card.
 
-    A virtual machine's PCI tree may hide which those are.
+    A virtual machine's PCI tree can hide them.
     """
     machine = snapshot.host, snapshot.cpu
     is_vm = (machine[0] and machine[0].is_vm) or (machine[1] and machine[1].is_virtual)
@@ -126,7 +126,7 @@ def _data_direct(snapshot: Snapshot) -> bool | None:
 
 
 def _has_cards(snapshot: Snapshot) -> bool:
-    """Return whether this node has GPUs, and cards of any kind."""
+    """Return whether this node has GPUs and cards."""
     return bool(snapshot.gpus and job_hcas(snapshot))
 
 

@@ -1,4 +1,4 @@
-"""What an operator decides about labels: the part of them that does not follow from hardware."""
+"""The operator's decisions about labels: the part that does not follow from hardware."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ MigLabelling = Literal["none", "single", "mixed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLabel:
-    """How devices of one resource are shared.
+    """The sharing of one resource's devices.
 
     Attributes:
-        replicas: how often each device is offered, 2 or more.
-        is_renamed: whether they are offered under another name, ``….shared``.
+        replicas: of each device, 2 or more.
+        is_renamed: whether they are offered as ``….shared``.
     """
 
     replicas: int
@@ -27,14 +27,15 @@ class SharedLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRules:
-    """The operator's settings that labels depend on.
+    """The operator's settings for labels.
 
     Attributes:
-        mig: as for the resources that are offered.
-        shared: by the name that a resource has without sharing, e.g. ``nvidia.com/gpu``.
+        mig: the strategy of the offered resources.
+        shared: by the resource's name without sharing, e.g. ``nvidia.com/gpu``.
         prefix: replaces :data:`DEFAULT_PREFIX` in every key that begins with it.
-        has_gfd: whether this program writes the keys of GPU Feature Discovery, which may run too.
-        has_clique: whether this program writes ``nvidia.com/gpu.clique``, which another may own.
+        has_gfd: whether this program writes the keys of GPU Feature Discovery, which can run too.
+        has_clique: whether this program writes ``nvidia.com/gpu.clique``, which another program can
+            own.
         levels: tier name → value: the node's position in its cluster, ready for labels.
     """
 

@@ -21,12 +21,12 @@ from nodetopo.kernel.settings.groups import CLUSTER, LABELS
 from nodetopo.kernel.settings.own import IN_CLUSTER
 
 OFF, ANY = "off", "auto"
-"""Values of ``topology_levels`` that name no platform: no levels, or those of any platform."""
+"""Values of ``topology_levels`` that do not name a platform: no levels, or any platform's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSettings(GpuSettings):
-    """The settings of the GPUs, which decide labels too, and those of labels."""
+    """The settings of the GPUs, which also determine labels, and the settings of labels."""
 
     publish_labels: bool = CLUSTER.switch(
         False,

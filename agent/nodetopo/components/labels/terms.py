@@ -6,5 +6,5 @@ START = Start.DECIDED
 
 
 def is_wanted(kernel: Kernel) -> bool:
-    """Return whether the settings ask for labels."""
+    """Return whether the settings enable labels."""
     return bool(kernel.settings.publish_labels)

@@ -198,10 +198,10 @@ def _cpu_nodes(snapshot: Snapshot) -> tuple[int, ...] | None:
 
 
 def _gpus_by_node(snapshot: Snapshot) -> Counter[int | None] | None:
-    """Return the number of GPUs of each node; the node ``None`` has those that are not placed.
+    """Return the number of GPUs of each node; unplaced GPUs count for ``None``.
 
-    On a machine with a single node a GPU can only be there. ``None`` where a lost GPU was not
-    found on PCI, which says nothing about the firmware.
+    On a machine with a single node, all GPUs are there. ``None`` if a lost GPU was not found on
+    PCI, which proves nothing about the firmware.
     """
     nodes = _cpu_nodes(snapshot)
     if nodes is None:
@@ -261,12 +261,12 @@ NUMA_ENTRIES: tuple[LabelEntry, ...] = (
 
 
 def _shape(snapshot: Snapshot) -> str | None:
-    """Return one value for all nodes that are built alike; ``None`` while a part is unknown.
+    """Return a value shared by all identically built nodes; ``None`` while a part is unknown.
 
-    It is made of what is the same on every node of one build: places, never names or serials. GPUs
-    come in NVML's order and HCAs in that of their addresses, as the kernel's own order of HCAs
-    varies from boot to boot. MIG mode is left out; where the driver hides the NVLinks of GPUs in
-    that mode, it changes the value all the same.
+    It consists of facts that are the same on every node of one build: positions, never names or
+    serials. GPUs are in NVML's order and HCAs in address order, as the kernel's order of HCAs
+    varies between boots. MIG mode is left out; if the driver hides the NVLinks of GPUs in that
+    mode, the value changes all the same.
     """
     if not snapshot.gpus or None in (snapshot.pci_gpus, snapshot.hcas, snapshot.numa_nodes):
         return None

@@ -1,4 +1,4 @@
-"""Whether the node still has the topology that it was built with, and if not, why."""
+"""The check that the node still has its original topology, with the reason if not."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from nodetopo.topology.wiring import modules_without_links, wired_gpus
 
 OK_KEY = f"{DEFAULT_PREFIX}topology-ok"
 REASON_KEY = f"{OK_KEY}-reason"
-"""Of the annotation that says why."""
+"""The annotation with the reason."""
 
 _MAX_FAULTS = 12
 """Faults that the reason names, so that a person reads the line to its end."""
@@ -30,7 +30,7 @@ def topology_reason(snapshot: Snapshot) -> str | None:
 
 
 def _is_ok(snapshot: Snapshot) -> bool | None:
-    """Return whether there is no fault; ``None`` where one may have gone unseen."""
+    """Return whether the node has no fault; ``None`` if one may be hidden."""
     if not snapshot.gpus:
         return None
     if any(_faults(snapshot)):

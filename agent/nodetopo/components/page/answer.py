@@ -1,4 +1,4 @@
-"""Answers to requests for the status page, made from memory and kept while nothing changes."""
+"""Answers to requests for the status page, from memory, cached while nothing changes."""
 
 import json
 import threading
@@ -46,10 +46,10 @@ class Answer:
 
 
 class StatusPage:
-    """Answers from the state that *state* returns, which opens nothing; any thread may ask.
+    """Answers from *state*, which opens nothing; any thread can ask.
 
-    While the state is the same, what was made of it is used again: a request then costs the making
-    of the state alone. However many ask, it is made once for each state.
+    While the state is unchanged, the page is reused: a request then only costs reading the state.
+    The page is built once for each state.
     """
 
     def __init__(self, state: Callable[[], PageState]) -> None:
@@ -99,7 +99,7 @@ def _document(shown: View) -> dict[str, Any]:
 
 
 def _harmless(value: Any) -> Any:
-    """Return *value* with every text cleaned: `jq -r` writes what JSON only escapes."""
+    """Return *value* with control sequences removed: `jq -r` prints what JSON only escapes."""
     match value:
         case str():
             return harmless(value, LONGEST_TEXT)
@@ -111,7 +111,7 @@ def _harmless(value: Any) -> Any:
 
 
 _MOST_BODIES = 4
-"""Forms of one state that are kept; requests may name thousands of times to load it again."""
+"""Cached forms of one state; requests can name thousands of reload intervals."""
 
 
 def _refresh(query: str) -> int | None:

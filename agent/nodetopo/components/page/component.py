@@ -1,4 +1,4 @@
-"""Serves the status page: what all components show."""
+"""Serves the status page with the rows of all components."""
 
 import threading
 from datetime import UTC
@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # loaded by the first request
 
 
 class Page(Component):
-    """Answers requests for the page; any thread may ask.
+    """Answers requests for the page; any thread can ask.
 
-    The modules that draw it are loaded by the first request: most daemons are never asked.
+    The drawing modules are loaded at the first request: most daemons never get one.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -40,7 +40,7 @@ class Page(Component):
 
 
 def page_state(kernel: Kernel) -> PageState:
-    """Return what the page shows now; nothing is opened or asked for."""
+    """Return the current content of the page, without opening or asking anything."""
     settings, current, target = kernel.settings, kernel.store.current, kernel.target
     shown = merged(component.shown() for component in kernel.running)
     names = frozenset(

@@ -1,4 +1,4 @@
-"""The status page as HTML: no script, nothing from elsewhere, every foreign word escaped."""
+"""The status page as HTML: no script, no external content, all foreign text escaped."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape

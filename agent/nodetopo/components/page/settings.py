@@ -8,7 +8,7 @@ from nodetopo.kernel.settings.own import KernelSettings
 
 @dataclass(frozen=True, kw_only=True)
 class PageSettings(KernelSettings):
-    """The kernel's settings and those of the page."""
+    """The kernel's settings and the settings of the page."""
 
     status_page: bool = LOG.switch(
         True,

@@ -1,4 +1,4 @@
-"""What the status page shows, as the daemon has it in memory."""
+"""The content of the status page, from the daemon's memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,26 +17,26 @@ PATHS = ("/", "/status", "/status.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
-    """Everything at one moment. Two that are equal make the same page.
+    """The page's content at one moment. Equal states make the same page.
 
     Attributes:
         node: name of the Node object.
         simulated: the machine that stands in for the hardware; ``None`` on real hardware.
-        settings: what is in force, as (name, value).
+        settings: in force, as (name, value).
         snapshot: ``None`` before the first scan has ended; *generation* stands for it.
         generation: changes of the node since the start of the process.
         scanned_at: UTC; ``None`` before the first scan.
-        not_ready: why /readyz says no, a line ``Reason: sentence`` each; ``None`` if it says yes.
-        health: verdicts on GPUs; ``None`` where they are not watched.
-        xid_counts: (GPU uuid, XID) → how often it was seen since the start.
-        refusals: what is not offered and why, a sentence each.
-        reports: ``health`` and ``audit``, as far as they were made.
+        not_ready: why /readyz fails, a line ``Reason: sentence`` each; ``None`` if it succeeds.
+        health: of GPUs; ``None`` where it is not watched.
+        xid_counts: (GPU uuid, XID) → occurrences since the start.
+        refusals: why a resource is not offered, a sentence each.
+        reports: ``health`` and ``audit``, if available.
         allocations: the latest, newest first.
-        pods: ``None`` where no setting lets the daemon list them, or the kubelet did not answer.
-        pod_names: names and uids of pods that *pods* and *reports* are about.
-        shows_pods: whether names of pods may be shown.
-        labels: that are to be published; ``None`` where none are.
-        label_outputs: where they go.
+        pods: ``None`` if no setting lets the daemon list them, or the kubelet did not answer.
+        pod_names: names and uids of the pods in *pods* and *reports*.
+        shows_pods: whether to show names of pods.
+        labels: to be published; ``None`` where labels are off.
+        label_outputs: their destinations.
     """
 
     node: str

@@ -49,8 +49,9 @@ _DARK = (
     *HOLDERS,
     SEVERAL,
 )
-"""What becomes of the drawing's colours on a dark ground; attributes of SVG yield to style sheets
-(SVG 2, 6.6 presentation attributes)."""
+"""The drawing's colours on a dark background; attributes of SVG yield to style sheets (SVG 2, 6.6
+presentation attributes).
+"""
 
 
 def band(number: int | None, *, is_held: bool) -> str:
@@ -128,5 +129,6 @@ POLICY = (
     f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy: no script, nothing from elsewhere, and this one style sheet. The
-empty icon is a ``data:`` URL, without which browsers ask for /favicon.ico."""
+"""The Content-Security-Policy: no script, no external content, and only this style sheet. The empty
+icon is a ``data:`` URL, without which browsers request /favicon.ico.
+"""

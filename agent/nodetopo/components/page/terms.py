@@ -6,5 +6,5 @@ START = Start.DECIDED
 
 
 def is_wanted(kernel: Kernel) -> bool:
-    """Return whether the settings ask for the page, and something serves it."""
+    """Return whether the settings enable the page and a server for it."""
     return kernel.settings.status_page and kernel.settings.metrics_address is not None

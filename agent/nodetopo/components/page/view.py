@@ -21,7 +21,7 @@ from nodetopo.model.xid import xid
 from nodetopo.topology.presence import missing_text
 
 MOST_FINDINGS = 5
-"""Findings of one check that are listed; a check of links may have a hundred alike."""
+"""Listed findings of one check; a check of links can have a hundred similar ones."""
 
 MOST_XIDS = 50
 """Rows of XIDs."""
@@ -29,10 +29,10 @@ MOST_XIDS = 50
 WITHHELD = "names a pod, which `status-page-pods` would show"
 
 _ABOUT_PODS = frozenset({Area.QOS, Area.PODS, Area.ALIGNMENT})
-"""Areas whose findings name pods, their containers, or what runs in them."""
+"""Areas whose findings name pods, their containers, or their processes."""
 
 _REPLICA = re.compile(r"::[0-9]+$")
-"""What a replica's id has behind that of its device."""
+"""The suffix of a replica's id after its device's id."""
 
 PodKey = tuple[str, str]
 """Namespace and name."""
@@ -64,11 +64,11 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """One check that is broken.
+    """A failed check.
 
     Attributes:
-        findings: as (subject, observed, expected); those that name pods have empty texts where
-            names are not shown.
+        findings: as (subject, observed, expected); findings that name pods have empty texts if
+            names are hidden.
         more: findings beyond those listed.
         reference: a web page, or another text.
     """
@@ -87,7 +87,7 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """What a report counts, and what it lacked: (inputs, reasons, codes of checks)."""
+    """The counts of a report, and its missing inputs: (inputs, reasons, codes of checks)."""
 
     report: str
     passed: int
@@ -112,7 +112,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRow:
-    """One allocation; *by* says who chose the devices."""
+    """One allocation; *by* names the chooser of the devices."""
 
     at: str
     resource: str
@@ -148,7 +148,7 @@ class XidRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All that the page says, but for the drawing."""
+    """The content of the page, except the drawing."""
 
     node: str
     version: str
@@ -192,7 +192,7 @@ class PodNumbers:
 
 
 def view(state: PageState, numbers: PodNumbers) -> View:
-    """Return what the page says of *state*."""
+    """Return the content of the page for *state*."""
     node = state.snapshot
     pods = _Pods.of(state.pods, state, numbers)
     nvml = state.nvml
@@ -251,13 +251,13 @@ def moment(at: datetime | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods of the node: who has each GPU, and what they are called here.
+    """The pods of the node: the holders of each GPU, and their names on the page.
 
     Attributes:
-        holders: GPU id → its pods → devices of it that each has; ``None`` where not known.
-        words: how to call each pod.
+        holders: GPU id → its pods → devices of it that each has; ``None`` if unknown.
+        words: the name of each pod on the page.
         numbers: of each pod that has a GPU.
-        names: a pattern of what would give a pod away; ``None`` where all may be shown.
+        names: a pattern of texts that reveal a pod; ``None`` if names can be shown.
     """
 
     holders: Mapping[str, Mapping[PodKey, int]] | None
@@ -296,7 +296,7 @@ class _Pods:
         return cls(holders, words, numbered, names)
 
     def gives_away(self, *texts: str) -> bool:
-        """Return whether one of *texts* names a pod that must not be shown."""
+        """Return whether any of *texts* names a pod that must be hidden."""
         return self.names is not None and any(self.names.search(text) for text in texts)
 
 
@@ -408,7 +408,7 @@ def _kubelet(state: PageState) -> str | None:
 
 
 def _size_rows(state: PageState) -> Iterator[SizeRow]:
-    """Yield the answers for each resource, those of neighbouring sizes together."""
+    """Yield the answers for each resource, with neighbouring sizes merged."""
     for resource in state.resources:
         count = resource.healthy + resource.unhealthy
         sizes = range(1, min(count, MOST_SIZES) + 1)

@@ -1,13 +1,13 @@
-"""HTTP connections of strangers, of which the daemon never has more than it can spare.
+"""HTTP connections from untrusted clients, limited in number and time.
 
-Whoever reaches the port can open connections and leave them half done. One thread accepts, reads
-and writes all of them; none may take longer than :data:`DEADLINE_S` for its request and its
-answer. Beyond :data:`MOST` connections the oldest that still sends its request is closed, so that
-a probe, which sends its request at once, always gets a place.
+Anyone who reaches the port can open connections and leave them half done. One thread accepts, reads
+and writes all of them; each must finish request and answer within :data:`DEADLINE_S`. Beyond
+:data:`MOST` connections, the oldest with an incomplete request is closed, so that a probe, which
+sends its request at once, is always served.
 
-The servers that were considered stop accepting at their limit (waitress, ``connection_limit``) or
-keep a thread for each slow client (cheroot, ``http.server``), and bound the silence between two
-bytes instead of the request.
+Other servers stop accepting at their limit (waitress, ``connection_limit``) or keep a thread for
+each slow client (cheroot, ``http.server``), and bound the silence between two bytes instead of the
+request.
 """
 
 import errno
@@ -25,7 +25,7 @@ from functools import cached_property
 from threading import Condition, Thread
 
 MOST = 32
-"""Connections at a time, those that wait for their answer included."""
+"""Most simultaneous connections, including those waiting for their answer."""
 
 MOST_WAITING = 24
 """Requests that wait for an answer that takes time to make; the other places are for probes."""
@@ -40,8 +40,7 @@ PAUSE_S = 0.2
 """Pause in accepting after the system refused a descriptor."""
 
 RESTS = 3
-"""After an answer that took a second to make, the next is begun after so many seconds: strangers
-get at most a quarter of a core."""
+"""Pause after each second of answering: clients can use at most a quarter of a core."""
 
 MOST_REST_S = 1.0
 
@@ -65,7 +64,7 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A whole request without a body.
+    """A complete request without a body.
 
     Attributes:
         head: the request line and the headers, with the empty line.
@@ -90,20 +89,20 @@ class Request:
 
 
 Respond = Callable[[Request], bytes]
-"""Makes the whole answer, status line and all; any thread may call it."""
+"""Returns the complete answer, including the status line; any thread can call it."""
 
 
 class Worker:
-    """One thread that makes answers one after the other.
+    """A thread that makes one answer at a time.
 
-    Requests that wait for the same answer share it; one that arrives while it is being made gets
-    the next, which says what holds by then.
+    Requests that wait for the same answer share it; a request that arrives during the work gets the
+    next answer, which is up to date.
     """
 
     def __init__(
         self, name: str, respond: Respond, done: "Callable[[list[_Connection], bytes], None]"
     ) -> None:
-        """Start nothing: the first request starts the thread."""
+        """Start no thread before the first request."""
         self._name = name
         self._respond = respond
         self._done = done
@@ -148,8 +147,8 @@ class _Connection:
 
     Attributes:
         ends_at: when it is closed; ``None`` while its answer is made.
-        left_s: what of its time is left then.
-        answer: what of the answer is not sent yet; ``None`` while it is read or its answer made.
+        left_s: the time left while the answer is made.
+        answer: the unsent rest of the answer; ``None`` while reading or answering.
     """
 
     socket: socket.socket
@@ -161,17 +160,17 @@ class _Connection:
 
     @property
     def is_made(self) -> bool:
-        """Whether its answer is being made."""
+        """Whether the answer is being made."""
         return self.ends_at is None
 
 
 class Connections:
-    """Serves HTTP on *listeners*, which it closes at the end, with one thread for all clients.
+    """Serves HTTP on *listeners* with one thread for all clients; closes them at the end.
 
     Args:
         listeners: bound and listening.
-        respond: makes answers, in a thread of its own.
-        quick: by path, what answers from memory without any lock, in the thread of all clients.
+        respond: makes answers, in a separate thread.
+        quick: by path, handlers that answer from memory without a lock, in the clients' thread.
         separate: paths whose answers a second thread makes, so that the others never delay them.
     """
 
@@ -261,7 +260,7 @@ class Connections:
         self._expire()
 
     def _patience_s(self) -> float | None:
-        """Return the seconds until something is due; ``None`` if nothing is."""
+        """Return the seconds until the next deadline; ``None`` without one."""
         due = [it.ends_at for it in self._open if it.ends_at is not None]
         if self._paused_until is not None:
             due.append(self._paused_until)
@@ -294,7 +293,7 @@ class Connections:
             self._admit(client)
 
     def _pause(self) -> None:
-        """Accept nothing for a moment, rather than be told of waiting clients again and again."""
+        """Pause accepting, so that waiting clients do not wake the thread all the time."""
         self._refused["descriptors"] += 1
         self._paused_until = time.monotonic() + PAUSE_S
         for listener in self._listeners:

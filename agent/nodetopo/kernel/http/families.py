@@ -31,18 +31,18 @@ KERNEL = "kernel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelReading:
-    """What the process, its scans and its configuration are at one moment.
+    """The state of the process, its scans and its configuration at one moment.
 
     Attributes:
         snapshot: ``None`` before the first scan has ended.
-        not_ready: why /readyz says no, a line for each reason; ``None`` if it says yes.
+        not_ready: why /readyz fails, a line for each reason; ``None`` if it succeeds.
         generation: changes of the node since the start of the process.
-        config: name of the configuration in force; ``None`` if nothing selects one.
+        config: name of the config in force; ``None`` if none is selected.
         config_failures: changes of the configuration that were refused.
         events_posted: writes of Kubernetes Events.
         events_dropped: Events that were never written.
-        log_lines_dropped: lines of the log that standard error did not take.
-        connections: open ones to the port of the metrics; ``None`` where nothing serves it.
+        log_lines_dropped: log lines that could not be written to standard error.
+        connections: open connections to the metrics port; ``None`` without a server.
         connections_refused: reason → connections that got no answer.
     """
 
@@ -201,10 +201,10 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
 
 @cache
 def families() -> tuple[tuple[str, Family[Any]], ...]:
-    """Return every family with the component that it is of, in the order of the page.
+    """Return every family with its component, in the order of the page.
 
-    This imports the metrics of every component, also of those that are off: their families have the
-    same samples on every node.
+    Imports the metrics of every component, including disabled ones: their families have the same
+    samples on every node.
     """
     listed: list[tuple[str, Family[Any]]] = [(KERNEL, family) for family in KERNEL_FAMILIES]
     for name in filter(_has_metrics, COMPONENTS):
@@ -218,7 +218,7 @@ def _has_metrics(name: str) -> bool:
 
 
 def readings(kernel: Kernel) -> dict[str, object]:
-    """Return the readings of *kernel* and of every component, of those that are off an idle one."""
+    """Return the readings of the kernel and of every component; disabled ones get an idle one."""
     current = kernel.store.current
     snapshot = None if current is None else current.snapshot
     running = {component.name: component for component in kernel.running}

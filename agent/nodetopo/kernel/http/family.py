@@ -1,7 +1,7 @@
-"""What a metric family is, and the shapes of samples that families have in common.
+"""Metric families and the shapes of samples that they share.
 
-Names follow the Prometheus conventions: base units, ``_total`` for counters, ``_info`` for
-facts whose value is 1. Facts come from memory; a scrape reads no hardware.
+Names follow the Prometheus conventions: base units, ``_total`` for counters, ``_info`` for facts
+whose value is 1. Facts come from memory; a scrape reads no hardware.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ Samples: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 Reading = TypeVar("Reading")
-"""What a component returns from ``observed``, all of one moment."""
+"""A component's metrics input, returned by ``observed``; all of one moment."""
 
 
 class MetricKind(StrEnum):
@@ -40,7 +40,7 @@ class MetricKind(StrEnum):
 
 
 class Per(StrEnum):
-    """What the number of a family's series grows with."""
+    """The objects that multiply a family's series."""
 
     NODE = "node"
     GPU = "GPU"
@@ -77,15 +77,15 @@ class Family(Generic[Reading]):
     """One metric family, for scrapes and for the documentation.
 
     Attributes:
-        section: where on the page it is; within a section the order is that of the components.
+        section: its section of the page; sections list families in the order of components.
         name: without the prefix and a counter's ``_total``.
         text: the help text, one sentence without its full stop.
         labels: the names of the labels.
-        samples: returns the samples; none if the facts are unknown.
-        per: what the number of series grows with.
-        most: series for each of it, at most.
+        samples: returns the samples, none while the facts are unknown.
+        per: the objects that multiply the series.
+        most: most series for each such object.
         when: the condition under which there are samples; empty if there always are.
-        is_minimal: whether it belongs to the few that large fleets keep of every node.
+        is_minimal: whether it is one of the few families that large fleets keep for every node.
     """
 
     name: str

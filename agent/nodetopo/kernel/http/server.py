@@ -23,12 +23,14 @@ from nodetopo.model.digits import is_digits
 _FAILED = b"HTTP/1.0 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 STUCK_S = 300.0
-"""Without a heartbeat for this long the agent is not alive. A scan waits for NVML some 20 s at
-most, and a cold start of many nodes may keep a thread from running for a minute."""
+"""The agent is not alive after this long without a heartbeat.
+
+A scan waits up to 20 s for NVML, and a cold start of many nodes can stall a thread for a minute.
+"""
 
 
 class PageAnswer(Protocol):
-    """What a page answers: a body with its type, and more headers."""
+    """An answer of the page: a body with its type, and further headers."""
 
     @property
     def content_type(self) -> str:
@@ -36,15 +38,15 @@ class PageAnswer(Protocol):
 
     @property
     def body(self) -> bytes:
-        """What a GET is sent."""
+        """The body sent to a GET."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers beside type and length."""
+        """Headers in addition to type and length."""
 
 
 Readings = Callable[[], Mapping[str, object]]
-"""Returns what the metrics are made from, by component."""
+"""Returns the metrics readings by component."""
 
 Page = Callable[[str], PageAnswer | None]
 """Answers a request for a path with its query; ``None`` where there is no such page."""
@@ -85,8 +87,8 @@ def serve_metrics(
     /readyz, and *heartbeat_age_s*, the seconds since the agent's loop last moved, by /healthz. All
     must be quick, open nothing, and be safe to call from any thread. /healthz does not depend on
     the hardware, so that a dead driver does not restart the agent for nothing; /readyz does. *page*
-    answers every other path it knows, to clients of localhost alone unless *page_everywhere* is
-    set. Port 0 selects a free port.
+    answers all other paths, only to clients on localhost unless *page_everywhere* is set. Port 0
+    selects a free port.
 
     Raises:
         InputError: *address* is malformed or cannot be listened on.
@@ -130,7 +132,7 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _on_localhost(listener: socket.socket) -> Iterator[socket.socket]:
-    """Yield what listens on the port of *listener* on 127.0.0.1 and ::1, where it does not itself.
+    """Yield listeners on 127.0.0.1 and ::1 for the port, unless *listener* covers them.
 
     Container runtimes connect forwarded ports to localhost in the pod's network namespace
     (containerd internal/cri/server/sandbox_portforward_linux.go).
@@ -160,7 +162,7 @@ class _Answers:
     """Makes the answers to requests.
 
     Attributes:
-        connections: what the requests come by, which the metrics count.
+        connections: the server's connections, for the metrics.
     """
 
     def __init__(
@@ -206,7 +208,7 @@ class _Answers:
         return {**readings, KERNEL: counted}
 
     def _report(self, error: Exception) -> None:
-        """Log a bug of ours once, however often somebody asks."""
+        """Log an internal error once, not at every request."""
         problem, self._problem = self._problem, repr(error)
         if problem != self._problem:
             structlog.get_logger().error("request not answered: a bug of ours", exc_info=error)
@@ -249,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
                 )
 
     def _page(self) -> PageAnswer | None:
-        """Return what the page answers, if there is one and this client may see it."""
+        """Return the page's answer, if there is one and this client may see it."""
         answers = self._answers
         if answers.page is None or not (answers.page_everywhere or self._request.is_local):
             return None

@@ -9,8 +9,9 @@ from nodetopo.formats.yaml import LOADER
 from nodetopo.model.codec import MAX_BYTES, load_json
 
 MAX_YAML_BYTES = 1 << 18
-"""Largest YAML accepted, some 6,000 entries: without its C parser, PyYAML needs about 20 s of CPU
-for 1 MiB. JSON may have 16 MiB."""
+"""Largest accepted YAML, some 6,000 entries: without its C parser, PyYAML needs about 20 s of CPU
+for 1 MiB. JSON can have 16 MiB.
+"""
 
 _TABLE_CURE = "correct the file; docs/internals/placement.md describes it"
 

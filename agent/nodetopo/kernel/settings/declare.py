@@ -1,4 +1,4 @@
-"""Every setting of the daemon: those of the kernel and of all components, as one class.
+"""All settings of the daemon, from the kernel and every component, as one class.
 
 A setting is declared by its component in ``settings.py``. :mod:`nodetopo.kernel.settings.resolve`
 gives it a value, and the component uses it.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     _Part: Any = KernelSettings
 
     class Settings(KernelSettings, _Part):  # type: ignore[misc] # may stand for any component's
-        """Every setting. Those of a component have the types that its own class gives them."""
+        """All settings; those of a component have the types declared in its own class."""
 
         def __init__(self, **_values: Any) -> None: ...
 
@@ -68,13 +68,13 @@ def _group_of(declared: Mapping[str, Option]) -> Any:
 
 
 def files(settings: Settings) -> tuple[Path, ...]:
-    """Return the files whose change is a change of *settings*; they may be missing."""
+    """Return the files that are part of the settings; they can be missing."""
     followed = (getattr(part(name, "settings"), "files", None) for name in COMPONENTS)
     return tuple(path for files_of in followed if files_of for path in files_of(settings))
 
 
 def only_reading(settings: Settings) -> Settings:
-    """Return *settings* without those that let the daemon write to the API server."""
+    """Return *settings* with every write to the API server turned off."""
     return settings.but(**{name: False for name, option in options().items() if option.writes})
 
 

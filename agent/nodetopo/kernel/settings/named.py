@@ -1,7 +1,7 @@
-"""The configs that a node may take by name: files of one directory, such as a mounted ConfigMap.
+"""Named configs of a node: files of one directory, such as a mounted ConfigMap.
 
-Which of them a node takes follows NVIDIA (k8s-device-plugin v0.19.0, cmd/config-manager): the one
-that a label of the Node names, else the default, else the first fallback that exists.
+The choice follows NVIDIA (k8s-device-plugin v0.19.0, cmd/config-manager): the config named by a
+label of the Node, else the default, else the first fallback that exists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,13 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The config that a node takes.
+    """The config chosen for a node.
 
     Attributes:
         name: ``None`` for the empty one.
         path: its file; ``None`` for the empty one.
-        why: what chose it, for people.
-        problem: why it is not the one that the label names; ``None`` where it is, or there is no
-            label.
+        why: the reason for the choice, for people.
+        problem: why the label's config is not used; ``None`` if it is, or without a label.
     """
 
     name: str | None

@@ -19,7 +19,7 @@ class SeenLabel:
 
 
 class NodeConfigWatch(NodeWatch):
-    """Follow one label of one Node. One thread runs it, any may read the label."""
+    """Follows one label of one Node. One thread runs it, any thread can read the label."""
 
     def __init__(
         self,

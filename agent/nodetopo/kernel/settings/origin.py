@@ -7,10 +7,9 @@ from typing import Any
 
 
 class SettingSource(IntEnum):
-    """Where a value was given; the higher wins, as with NVIDIA's device plugin.
+    """The source of a value; the higher one wins, as with NVIDIA's device plugin.
 
-    A named file is the one of several that the node takes, which NVIDIA's plugin has instead of
-    a file of its own.
+    A named file is the node's choice among several; NVIDIA's plugin has only that one.
     """
 
     DEFAULT = 0
@@ -46,13 +45,13 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContents:
-    """What a configuration file sets.
+    """The settings in a configuration file.
 
     Attributes:
         ours: under our names, by field; the values are not parsed yet.
         nvidia: by NVIDIA's name.
         warnings: a sentence each.
-        is_nvidias: it has NVIDIA's form, whether or not it has settings of ours too.
+        is_nvidias: it has NVIDIA's form, with or without settings of ours.
     """
 
     ours: Mapping[str, Given] = field(default_factory=dict)

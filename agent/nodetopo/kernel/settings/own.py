@@ -1,4 +1,4 @@
-"""The settings that the kernel itself needs, and that every component may read."""
+"""The kernel's settings, which every component can read."""
 
 # ruff: noqa: RUF009 - a setting is a call that returns a dataclass field
 
@@ -23,15 +23,16 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 """A variable of every container of a cluster."""
 
 FALLBACKS = ("named", "single", "empty")
-"""Named configs of a node without a label or a default, of which the first that exists is used:
-the one called ``default``, the only one, none (k8s-device-plugin v0.19.0, cmd/config-manager)."""
+"""Fallback configs of a node without a label or a default; the first that exists is used: the one
+called ``default``, the only one, none (k8s-device-plugin v0.19.0, cmd/config-manager).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSettings:
     """The machine, the kubelet, the API server, the log, and the health of devices.
 
-    The texts of the declarations are those of ``run --help``.
+    Declarations carry the texts of ``run --help``.
     """
 
     # Node: the machine, and the way to its hardware.

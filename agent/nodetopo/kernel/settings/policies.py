@@ -1,6 +1,6 @@
-"""Settings with a small language of their own: placement policies, time-slicing, XID classes.
+"""Settings with a small syntax: placement policies, time-slicing, XID classes.
 
-Each has a reader, and a ``__str__`` that returns the text that the reader reads back.
+Each has a parser, and a ``__str__`` whose text the parser reads back.
 """
 
 import re
@@ -21,7 +21,7 @@ EVERY = "*"
 so, such as ``nvidia.com/mig-*``."""
 
 NVIDIAS = ("nvidia", "best-effort", "best_effort", "nvidia-best-effort")
-"""What somebody would write who wants the placement of NVIDIA's device plugin."""
+"""The policy that reproduces the placement of NVIDIA's device plugin."""
 
 RENAME = "renameByDefault"
 """NVIDIA's word for a shared resource that is offered under another name."""
@@ -33,7 +33,7 @@ SHARED_SUFFIX = ".shared"
 """Ends the name of a renamed resource (k8s-device-plugin v0.19.0, api/config/v1/consts.go)."""
 
 LAST_XID = 1023
-"""The highest that may be named, several times the highest of NVIDIA's catalogue."""
+"""The highest accepted XID, several times the highest in NVIDIA's catalogue."""
 
 _XIDS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", re.ASCII)
 
@@ -206,7 +206,7 @@ class XidClasses(Mapping[int, HealthClass]):
 def xid_classes(value: object) -> XidClasses:
     """Read ``79=reboot,13=app,100-199=degraded``, or the same as a mapping; ``none`` for none.
 
-    Of an XID that is named twice, the later counts, so that a range may have exceptions.
+    If an XID is listed twice, the later entry wins, so that a range can have exceptions.
     """
     if isinstance(value, XidClasses):
         return value
@@ -238,7 +238,7 @@ def strategies(value: object) -> tuple[str, ...]:
     """Read a list of :class:`Strategy`; ``auto`` stands alone, or with ``device-specs``.
 
     Raises:
-        ValueError: a word is none, or stands twice, or beside ``auto``.
+        ValueError: a word is unknown, repeated, or combined with ``auto``.
     """
     found = values.several_of(tuple(word.value for word in Strategy))(value)
     if Strategy.AUTO in found and set(found) - {Strategy.AUTO, Strategy.DEVICE_SPECS}:

@@ -28,8 +28,11 @@ the node should not have, and pods could take devices of them; with an API serve
 answer it must still serve the pods of this node, which wait for it after a reboot."""
 
 LOOK_S = 2.0
-"""How often files are looked at. A changed one is read once it was left alone for so long, for a
-file that is still being written may be good YAML already."""
+"""Interval between checks of the files.
+
+A changed file is read once it has been unchanged for this long, because a partly written file can
+be valid YAML.
+"""
 
 REFUSED, CHANGED = "ConfigRefused", "ConfigChanged"
 """Reasons of Events."""
@@ -45,7 +48,7 @@ Apply = Callable[[Settings], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the process was started with: flags and environment stay, files are read again.
+    """The sources of the settings: flags and environment are fixed, files are reread.
 
     Attributes:
         read: returns the text of a file, or raises :class:`~nodetopo.errors.InputError`.
@@ -61,10 +64,10 @@ class Sources:
     file: str | None = None
 
     def resolved(self, named: Chosen | None = None) -> Resolved:
-        """Read everything and resolve it, with the file of *named* over that of all nodes.
+        """Read and resolve all sources; the file of *named* overrides the common file.
 
         Raises:
-            InputError: something cannot be read, or is invalid.
+            InputError: a source cannot be read or is invalid.
         """
         path = None if named is None or named.path is None else str(named.path)
         return Resolved.of(
@@ -100,7 +103,10 @@ class Sources:
 
 
 class Reloader:
-    """Holds the settings in force. One thread polls; any may ask, or read what is in force."""
+    """Holds the settings in force.
+
+    One thread polls; any thread can ask for a reload or read them.
+    """
 
     def __init__(
         self,
@@ -109,11 +115,11 @@ class Reloader:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Hold *base*, which *sources* gave without a named config; read nothing yet."""
+        """Hold *base*, resolved from *sources* without a named config; read nothing yet."""
         self._sources = sources
         self._clock = clock
         self.on_news: Callable[[], None] = lambda: None
-        """Called by any thread when there may be something to poll for."""
+        """Called by any thread when a poll may find changes."""
         self._stopping = threading.Event()
         self._is_asked = threading.Event()
         self._notices: deque[Notice] = deque(maxlen=_MOST_NOTICES)
@@ -154,7 +160,7 @@ class Reloader:
 
     @property
     def current(self) -> Resolved:
-        """What is in force; origins and warnings are of the last reading that was accepted."""
+        """The settings in force; origins and warnings are from the last accepted reading."""
         return self._current
 
     @property
@@ -178,7 +184,7 @@ class Reloader:
 
     @property
     def watch(self) -> NodeConfigWatch | None:
-        """What follows the Node; ``None`` where nothing does."""
+        """The watch of the Node; ``None`` where no label is followed."""
         return self._watch
 
     @property
@@ -187,7 +193,7 @@ class Reloader:
         return self._failures
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return what to report, and forget it."""
+        """Return the notices since the last call, and forget them."""
         notices = []
         while self._notices:
             notices.append(self._notices.popleft())
@@ -235,12 +241,12 @@ class Reloader:
             )
 
     def _read(self) -> tuple[Resolved, Chosen | None]:
-        """Read all sources; what chooses a config stays as at the start.
+        """Read all sources; the settings that choose a config stay as at the start.
 
-        A config that is in force stays where the label names none.
+        A config in force stays if the label names none.
 
         Raises:
-            InputError: there is no config to take, or something is invalid.
+            InputError: no config is available, or a source is invalid.
         """
         settings = self._current.settings
         self._read_label = label = self.label

@@ -1,6 +1,6 @@
-"""The settings out of five places, each value with its origin.
+"""The settings from five sources, each value with its origin.
 
-Defaults < file (YAML) < named file < environment < flags, and in each place NVIDIA's name of a
+Defaults < file (YAML) < named file < environment < flags, and in each source NVIDIA's name of a
 setting < ours.
 """
 
@@ -37,7 +37,7 @@ CHOOSING = (
     "default_config",
     "config_fallbacks",
 )
-"""Settings by which a named config is chosen, by field."""
+"""Settings that choose a named config, by field."""
 
 _NO_SETTINGS = (
     CONFIG_VARIABLE,
@@ -46,7 +46,7 @@ _NO_SETTINGS = (
     "NODETOPO_LAB_KUBERNETES",
     "NODETOPO_NIGHTLY",
 )
-"""Variables of ours that are no settings: the file, and those that only tests read."""
+"""Variables with our prefix that are not settings: the file, and those that only tests read."""
 
 _SERVICE_LINK = re.compile(
     r"NODETOPO_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)",
@@ -59,12 +59,12 @@ _CURE = "`nodetopo run --help` lists all settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """Settings, and where each value comes from.
+    """Settings, and the source of each value.
 
     Attributes:
         origins: by field name.
-        nvidia: the settings that were given under NVIDIA's names, by that name.
-        warnings: what a person should know before the daemon starts, a sentence each.
+        nvidia: the settings given under NVIDIA's names, by that name.
+        warnings: for a person before the daemon starts, a sentence each.
     """
 
     settings: Settings
@@ -82,12 +82,11 @@ class Resolved:
         named: ConfigFile | None = None,
         nvidia_flags: Mapping[str, str] | None = None,
     ) -> Self:
-        """Join the places, later ones over earlier ones.
+        """Join the sources; later ones override earlier ones.
 
         *flags* holds only those that were given, by field name; *nvidia_flags* by NVIDIA's name.
-        *named* is the config that the node takes of several, over that of the *file*. Other
-        variables than ours and NVIDIA's are ignored in *environment*, apart from ``NODE_NAME``
-        and ``KUBERNETES_SERVICE_HOST``.
+        *named* is the node's chosen config, which overrides *file*. Only our variables, NVIDIA's,
+        ``NODE_NAME`` and ``KUBERNETES_SERVICE_HOST`` count in *environment*.
 
         Raises:
             InputError: an unknown name, or an invalid value.
@@ -123,12 +122,12 @@ class Resolved:
 
 
 def read(file: ConfigFile) -> FileContents:
-    """Return what *file* sets: ours, NVIDIA's, or NVIDIA's with ours below ``nodetopo:``.
+    """Return the settings in *file*: ours, NVIDIA's, or NVIDIA's with ours below ``nodetopo:``.
 
     The values under our names are not parsed yet.
 
     Raises:
-        InputError: it is no such file.
+        InputError: it has another form.
     """
     # PyYAML, which only a file needs.
     from nodetopo.formats.document import read_configuration  # noqa: PLC0415
@@ -162,10 +161,10 @@ def read(file: ConfigFile) -> FileContents:
 
 
 def _contents(file: ConfigFile | None, named: ConfigFile | None) -> FileContents:
-    """Return what two files set, those of *named* over the others.
+    """Return the settings of two files; *named* overrides *file*.
 
     Raises:
-        InputError: *named* sets what it was chosen by.
+        InputError: *named* sets a setting that chooses the config.
     """
     lower = FileContents() if file is None else read(file)
     upper = FileContents() if named is None else read(named)
@@ -182,7 +181,7 @@ def _contents(file: ConfigFile | None, named: ConfigFile | None) -> FileContents
 
 
 def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
-    """Yield what our variables set; an empty one is unset."""
+    """Yield the settings in our variables; an empty variable is unset."""
     by_variable = {variable(name): name for name in options()}
     for word in sorted(environment):
         is_ours = word.startswith(PREFIX) and word not in _NO_SETTINGS
@@ -229,7 +228,7 @@ def _with_derived(given: Mapping[str, Given], environment: Mapping[str, str]) ->
 
 
 def _check_one_machine(chosen: dict[str, Given]) -> None:
-    """Let the stronger place choose what is simulated; one place must not name two."""
+    """Let the stronger source choose the simulated machine; one source must not name two."""
     machine, snapshot = chosen.get("machine"), chosen.get("snapshot")
     if machine is None or snapshot is None or None in (machine.value, snapshot.value):
         return
@@ -239,11 +238,11 @@ def _check_one_machine(chosen: dict[str, Given]) -> None:
 
 
 def _complete(chosen: dict[str, Given]) -> None:
-    """Set what is not given and follows from what is.
+    """Set the omitted settings that follow from given ones.
 
     Raises:
-        InputError: a setting lacks another one or excludes it, or the CDI specification would name
-            devices as NVIDIA's programs do.
+        InputError: a setting lacks or excludes another one, or the CDI specification would use
+            the device names of NVIDIA's programs.
     """
     model = chosen.get("bandwidth_model")
     if model is not None and model.value == Model.TABLE and "bandwidth_table" not in chosen:

@@ -174,8 +174,8 @@ def namespace(value: object) -> str:
 def label_prefix(value: object) -> str:
     """Read the prefix of our own label keys: a DNS name and a slash.
 
-    It is short enough for Grove, which takes keys of 63 characters at most, prefix included
-    (clustertopologybinding.go), and belongs to no other project.
+    It must be short enough for Grove, which takes keys of 63 characters at most, prefix included
+    (clustertopologybinding.go), and must not belong to another project.
     """
     prefix = text(value)
     domain = prefix.removesuffix("/")
@@ -235,7 +235,7 @@ def address(value: object) -> str | None:
 
 
 def kubelet_url(value: object) -> str | None:
-    """Read ``https://host:port``, where brackets may stand around any address; ``none``: None."""
+    """Parse ``https://host:port``, with optional brackets around any address; ``none``: None."""
     if value in ("none", "off", False):
         return None
     scheme, separator, place = text(value).rstrip("/").partition("://")
@@ -273,6 +273,6 @@ def several_of(choices: tuple[str, ...]) -> Callable[[object], tuple[str, ...]]:
 
 
 def did_you_mean(word: object, names: tuple[str, ...]) -> str:
-    """Return ``; did you mean 'x'?``, or nothing where no name is near."""
+    """Return ``; did you mean 'x'?``, or an empty text without a similar name."""
     close = closest(str(word), names)
     return f"; did you mean {close!r}?" if close else ""

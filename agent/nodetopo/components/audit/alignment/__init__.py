@@ -1,1 +1,1 @@
-"""Whether running pods got NUMA-aligned CPUs, memory and devices."""
+"""The NUMA alignment of running pods' CPUs, memory and devices."""

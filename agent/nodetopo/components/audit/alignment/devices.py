@@ -87,11 +87,11 @@ class HeldGpu:
     """A GPU that a container holds all or a part of.
 
     Attributes:
-        name: ``GPU<index>``, or the id of the device where the snapshot has no such GPU.
-        gpu: ``None`` for such a one.
+        name: ``GPU<index>``, or the device's id if the snapshot lacks the GPU.
+        gpu: ``None`` if the snapshot lacks it.
         is_whole: neither a MIG device nor a replica.
-        node: its NUMA node; ``None`` where it is not known.
-        claim: the ResourceClaim by which it came; ``None`` for a device plugin's.
+        node: its NUMA node; ``None`` if unknown.
+        claim: its ResourceClaim; ``None`` for a device plugin's GPU.
     """
 
     name: str
@@ -106,11 +106,11 @@ class HeldHca:
     """An HCA that a container holds.
 
     Attributes:
-        name: of the RDMA device, or the id of the device where the snapshot has no such HCA.
-        node: its NUMA node; ``None`` where it is not known.
-        at: its position in the snapshot; of a virtual function that the node does not show, as one
-            that was moved into a pod, that of a function of the same card; ``None`` for neither.
-        is_open: the container may have been given every HCA of the pool instead.
+        name: of the RDMA device, or the device's id if the snapshot lacks the HCA.
+        node: its NUMA node; ``None`` if unknown.
+        at: its position in the snapshot; for a hidden virtual function, such as one moved into a
+            pod, the position of another function of the card; ``None`` without either.
+        is_open: the container may have got every HCA of the pool instead.
     """
 
     name: str
@@ -120,10 +120,9 @@ class HeldHca:
 
 
 class DevicePlaces:
-    """Finds the devices of a snapshot.
+    """Looks up the devices of a snapshot.
 
-    The snapshot's own topology comes first. What a plugin reported to the kubelet of a device
-    counts where the topology has nothing.
+    The snapshot's topology takes precedence over NUMA nodes reported by a plugin to the kubelet.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -247,7 +246,7 @@ class DevicePlaces:
         return near[0] if len(near) == 1 else None
 
     def reported(self, resource: str, name: str) -> int | None:
-        """Return the one NUMA node that the kubelet has for a device; ``None`` for none or several.
+        """Return the kubelet's only NUMA node of a device; ``None`` for none or several.
 
         A plugin that does not know reports several or none.
         """

@@ -53,16 +53,16 @@ class MeasuredPods:
 
 
 class AlignmentLoop(PeriodicLoop):
-    """Measures pods; one thread runs it, any may read the result.
+    """Measures pods; one thread runs it, any thread can read the result.
 
-    A pod that is misaligned in two measurements in a row is reported once, in the log and as an
+    A pod that is misaligned in two consecutive measurements is reported once, in the log and as an
     Event: while a container is created, its cgroup does not have its final values.
 
     Attributes:
-        post: takes Events; ``None`` where none are wanted.
-        found: the last measurement; ``None`` before the first, and where it failed.
-        listed: the pods of that measurement; ``None`` where it failed.
-        errors: measurements that failed, mostly because the kubelet did not answer.
+        post: takes Events; ``None`` if Events are off.
+        found: the last measurement; ``None`` before the first and after a failure.
+        listed: the pods of that measurement; ``None`` after a failure.
+        errors: failed measurements, mostly because the kubelet did not answer.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class AlignmentLoop(PeriodicLoop):
         """Measure nothing yet.
 
         Args:
-            settings: where the kubelet and its files are.
-            store: where the machine comes from.
-            post: takes Events; ``None`` where none are wanted.
-            read: puts the pods into a snapshot; ``None`` for those of *settings*.
-            published: returns what DRA drivers publish for the node.
+            settings: locate the kubelet and its files.
+            store: has the machine.
+            post: takes Events; ``None`` if Events are off.
+            read: puts the pods into a snapshot; ``None`` reads them by *settings*.
+            published: returns the devices that DRA drivers publish for the node.
         """
         self._store = store
         self._pods = RunningPods(settings, published)
@@ -131,7 +131,7 @@ class AlignmentLoop(PeriodicLoop):
         self._pods.close()
 
     def _take(self, pods: Mapping[PodName, tuple[PodAlignment, ...]]) -> None:
-        """Count *pods*, and report those that are misaligned for the second time."""
+        """Count *pods*, and report those misaligned for the second time."""
         verdicts: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
         misaligned = set()

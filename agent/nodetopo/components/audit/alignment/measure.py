@@ -1,4 +1,4 @@
-"""Measured alignment: what every running container with GPUs or HCAs really got."""
+"""Measured alignment: the real placement of every running container with GPUs or HCAs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from nodetopo.model.pod import Container, ContainerKind, Pod
 from nodetopo.model.snapshot import Snapshot
 
 FINISHED = ("Succeeded", "Failed")
-"""Phases in which a pod holds nothing."""
+"""Phases in which a pod holds no resources."""
 
 RUNNING = "Running"
 
@@ -28,7 +28,9 @@ MAX_ROWS = 1024
 """Containers that are measured; a kubelet runs 110 pods by default."""
 
 MAX_DEVICES = 16_384
-"""Devices of all of them; our own plugin offers 10,000 of a resource at most, replicas included."""
+"""Most devices of all containers; our plugin offers at most 10,000 of a resource, replicas
+included.
+"""
 
 
 def measured(snapshot: Snapshot) -> tuple[PodAlignment, ...]:
@@ -78,7 +80,7 @@ def _unknown(pod: Pod, container: Container, what: str) -> PodAlignment:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a container holds."""
+    """The devices, CPUs and memory of a container."""
 
     gpus: Sequence[HeldGpu]
     hcas: Sequence[HeldHca]
@@ -126,7 +128,7 @@ def _row(machine: Machine, why: Explaining, held: _Held) -> PodAlignment:
 
 
 def _open(why: Explaining, held: _Held) -> MissingInput | None:
-    """Name the HCAs of which it is open whether they are all that the container was given."""
+    """Name the HCAs that may not be all of the container's HCAs."""
     names = ", ".join(hca.name for hca in held.hcas if hca.is_open)
     name = container_name(why.pod, why.container)
     what = f"whether {name} has other HCAs of the pool than {names}"

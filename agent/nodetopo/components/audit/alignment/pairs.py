@@ -71,10 +71,10 @@ class Pairs:
         return tuple(gpu for gpu in gpus if gpu in self.near and not self.near[gpu] & {*held})
 
     def most(self, gpus: Sequence[int], count: int) -> int:
-        """Return of how many of *gpus* one could be near, of as many as *count* HCAs of the node.
+        """Return how many of *gpus* can each have a near HCA, with *count* HCAs of the node.
 
-        The HCA that serves most is taken first. Where the near ones of two GPUs are the same or
-        none is, as behind PCIe switches, no choice serves more; elsewhere one may.
+        It takes the HCA near most GPUs first. That is optimal if two GPUs' near HCAs are either the
+        same or disjoint, as behind PCIe switches; otherwise a better choice may exist.
         """
         left, served = set(gpus) & self.near.keys(), 0
         for _ in range(count):
@@ -103,7 +103,7 @@ class Pairs:
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
 def pairs(snapshot: Snapshot) -> Judgement:
-    """Compare how many GPUs of a container have an HCA of its own near with the best possible."""
+    """Compare the GPUs with a separate near HCA in a container with the best possible number."""
     held = [*_holdings(snapshot)]
     if snapshot.pods is not None and not missing_gpus(snapshot) and not held:
         yield Skip("no running container holds GPUs and HCAs")
@@ -126,8 +126,8 @@ class _Holding:
     """A container with GPUs and HCAs.
 
     Attributes:
-        unclear: resources of devices that may have given it other HCAs, too.
-        numbers: how many of these gave it every HCA of a pool that is not known.
+        unclear: resources whose devices may include other HCAs too.
+        numbers: how many of these include every HCA of an unknown pool.
     """
 
     name: str

@@ -21,11 +21,11 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpus:
-    """The CPUs of a container; ``None`` where they are not known.
+    """The CPUs of a container; ``None`` if unknown.
 
     Attributes:
-        are_own: whether the kubelet gave it CPUs exclusively.
-        count: how many exclusively, or together with containers of its pod alone.
+        are_own: whether its CPUs are exclusive.
+        count: of CPUs exclusive to the container or its pod.
     """
 
     cpus: CpuSet | None
@@ -36,11 +36,11 @@ class Cpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory of a container; ``None`` where it is not known.
+    """The memory of a container; ``None`` if unknown.
 
     Attributes:
-        is_bound: whether some NUMA nodes are closed to it.
-        size: bytes that the Memory Manager holds for it, else for its pod; 0 where it holds none.
+        is_bound: whether it is restricted to some NUMA nodes.
+        size: bytes reserved by the Memory Manager for it or its pod; 0 for none.
     """
 
     is_bound: bool | None
@@ -64,7 +64,7 @@ def cpus_of(pod: Pod, container: Container, snapshot: Snapshot) -> Cpus:
 
 
 def shared_cpus(snapshot: Snapshot) -> CpuSet | None:
-    """Return the CPUs of containers without CPUs of their own; ``None`` where they are unknown."""
+    """Return the CPUs of containers without exclusive CPUs; ``None`` if unknown."""
     if cpu_policy(snapshot) == NONE:
         return all_cpus(snapshot)
     state = None if snapshot.kubelet_state is None else snapshot.kubelet_state.cpu
@@ -121,7 +121,7 @@ def memory_of(pod: Pod, container: Container, snapshot: Snapshot) -> Memory:
 
 
 class Alignment(StrEnum):
-    """Whether everything is on the same NUMA nodes; UNKNOWN where nothing known is apart."""
+    """Whether everything is on the same NUMA nodes; UNKNOWN if no known part is apart."""
 
     ALIGNED = "aligned"
     MISALIGNED = "misaligned"
@@ -129,7 +129,7 @@ class Alignment(StrEnum):
 
 
 class Part(StrEnum):
-    """What can be apart: the GPUs from each other, everything else from the GPUs."""
+    """A part that can be misaligned: GPUs with each other, everything else with the GPUs."""
 
     GPUS = "gpus"
     CPUS = "cpus"
@@ -160,11 +160,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apart:
-    """One thing that is apart.
+    """A misaligned part.
 
     Attributes:
-        observed, expected: as a finding has them.
-        causes: the first is the one to begin with; never empty.
+        observed, expected: as in a finding.
+        causes: begin with the first; never empty.
     """
 
     part: Part
@@ -175,7 +175,7 @@ class Apart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingInput:
-    """An input that is not known, as people read it; *part* is ``None`` where nothing is known."""
+    """An unknown input, in words; *part* is ``None`` if nothing is known."""
 
     part: Part | None
     what: str
@@ -183,21 +183,21 @@ class MissingInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAlignment:
-    """One running container that holds GPUs or HCAs.
+    """A running container with GPUs or HCAs.
 
-    NUMA nodes are ascending and only those that have CPUs; ``None`` where they are not known.
+    NUMA nodes are ascending and only include nodes with CPUs; ``None`` if unknown.
 
     Attributes:
         uid: of the pod.
         gpus: ``GPU<index>`` of each GPU that it holds all or a part of, by index; the device's id
-            where the snapshot has no such GPU.
-        cpus: those that it may run on.
+            if the snapshot lacks the GPU.
+        cpus: that it can run on.
         has_own_cpus: whether the CPU Manager gave it exclusive CPUs.
-        is_memory_bound: whether it can have memory of some NUMA nodes only.
-        hcas: names, by name; the device's id where the snapshot has no such HCA.
+        is_memory_bound: whether its memory is restricted to some NUMA nodes.
+        hcas: names, by name; the device's id if the snapshot lacks the HCA.
         hca_nodes: empty without HCAs.
-        nvlink: ``None`` for fewer than two whole GPUs, and where links are not known.
-        apart: what is not aligned, by :class:`Part`, regardless of :attr:`nvlink`.
+        nvlink: ``None`` for fewer than two whole GPUs, or if links are unknown.
+        apart: misaligned parts, by :class:`Part`, regardless of :attr:`nvlink`.
     """
 
     namespace: str
@@ -226,12 +226,12 @@ class PodAlignment:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """All causes, each once, the one to begin with first."""
+        """All causes without duplicates, in order of priority."""
         return tuple(dict.fromkeys(cause for one in self.apart for cause in one.causes))
 
 
 def to_plain(row: PodAlignment) -> dict[str, Any]:
-    """Return *row* in JSON's own types, with ``null`` for what is not known."""
+    """Return *row* as JSON types, with ``null`` for unknown values."""
 
     def nodes(known: tuple[int, ...] | None) -> list[int] | None:
         return None if known is None else list(known)

@@ -1,4 +1,4 @@
-"""Rules on what running pods really got: GPUs, CPUs, memory and HCAs by NUMA node."""
+"""Rules on running pods' real placement: GPUs, CPUs, memory and HCAs by NUMA node."""
 
 from nodetopo.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
 from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
@@ -81,7 +81,7 @@ def gpus(snapshot: Snapshot) -> Judgement:
 
 
 def _apart(snapshot: Snapshot, part: Part) -> Judgement:
-    """Yield each container whose *part* is apart from its GPUs, and what is not known of it."""
+    """Yield each container whose *part* is apart from its GPUs, and the unknown inputs."""
     rows = measured(snapshot)
     if has_one_numa_node(snapshot):
         yield Skip("one NUMA node")

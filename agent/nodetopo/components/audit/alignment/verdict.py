@@ -1,8 +1,8 @@
-"""What a container holds on other NUMA nodes than it could, and why.
+"""Avoidable misalignment of a container's resources, and its causes.
 
-The NUMA nodes of the GPUs, or without GPUs of the HCAs, decide: the CPUs should be on all of them
-and on no others. What could not be otherwise is no fault: more GPUs than a NUMA node has, more CPUs
-than those nodes have, HCAs where there are none near the GPUs.
+The NUMA nodes of the GPUs, or without GPUs of the HCAs, are the reference: the CPUs should be on
+all of them and on no others. Unavoidable misalignment is not a fault: more GPUs than a NUMA node
+has, more CPUs than the GPUs' nodes have, or no HCAs near the GPUs.
 """
 
 from collections import Counter
@@ -164,7 +164,7 @@ class Explaining:
         return self.placed()
 
     def memory(self, *, is_bound: bool) -> Causes:
-        """Explain memory that is, or may be, apart."""
+        """Explain memory that is, or can be, apart."""
         if is_bound:
             return self.placed() if self.container.memory or self.pod.memory else (UNEXPLAINED,)
         manager = (NO_MEMORY_MANAGER,) if memory_policy(self.snapshot) == "None" else ()
@@ -172,7 +172,7 @@ class Explaining:
         return (*manager, *pod) or (UNEXPLAINED,)
 
     def placed(self) -> Causes:
-        """Explain what the Topology Manager should have brought together."""
+        """Explain resources that the Topology Manager should have aligned."""
         held = self.places.gpus(self.container)
         if any(one.claim is not None for one in held):
             return (BY_CLAIM,)
@@ -211,14 +211,14 @@ Nodes = Collection[int]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a machine could give a container."""
+    """The best placement that a machine could give a container."""
 
     snapshot: Snapshot
     places: DevicePlaces
     nvlinks: NvlinkSets
 
     def gpus_apart(self, held: Sequence[HeldGpu], why: Explaining) -> Apart | None:
-        """Return how *held* are on more NUMA nodes than so many need."""
+        """Return how *held* GPUs are on more NUMA nodes than necessary."""
         nodes = {one.node for one in held}
         counts = Counter(self._gpu_nodes().values())
         needed = _fewest(counts, len(held))
@@ -233,7 +233,7 @@ class Machine:
         )
 
     def cpus_apart(self, near: Nodes, cpus: Cpus, why: Explaining) -> Apart | None:
-        """Return how *cpus* are not where *near* says."""
+        """Return how *cpus* deviate from the nodes *near*."""
         if cpus.nodes is None:
             return None
         absent = set(near) - set(cpus.nodes)
@@ -254,10 +254,10 @@ class Machine:
     def memory_apart(
         self, near: Nodes, memory: Memory, cpus: Apart | None, why: Explaining
     ) -> Apart | None:
-        """Return how *memory* is not where *near* says.
+        """Return how *memory* deviates from the nodes *near*.
 
-        Memory that nothing binds is where the threads are that use it first, so that it is apart
-        only where they are (*cpus*).
+        Unbound memory is local to the threads that first use it, so it is apart only if they are
+        (*cpus*).
         """
         if memory.nodes is None or set(memory.nodes) == set(near):
             return None
@@ -273,7 +273,7 @@ class Machine:
         )
 
     def hcas_apart(self, near: Nodes, held: Sequence[HeldHca], why: Explaining) -> Apart | None:
-        """Return how *held* are not where *near* says, as far as there are HCAs."""
+        """Return how *held* HCAs deviate from the nodes *near*, if HCAs exist there."""
         there = Counter(hca.numa_node for hca in self.snapshot.hcas or ())
         possible = {node for node in near if there[node]}
         nodes = {one.node for one in held if one.node is not None}
@@ -296,7 +296,7 @@ class Machine:
         return {index: node for index, node in nodes.items() if node is not None}
 
     def _is_worth_it(self, held: Sequence[HeldGpu], needed: int) -> bool:
-        """Return whether NVLink joins *held*, and no so many on *needed* NUMA nodes."""
+        """Return whether NVLink joins *held*, and no equally large set on *needed* NUMA nodes."""
         where = self._gpu_nodes()
         nodes = sorted(set(where.values()))
         if not all(one.is_whole for one in held) or comb(len(nodes), needed) > MAX_CHOICES:

@@ -130,9 +130,9 @@ GPUDIRECT: tuple[Rule, ...] = (groups, translation)
 def _judged(
     snapshot: Snapshot, faults: Callable[[Complexes], Faults]
 ) -> Iterator[Finding | Missing]:
-    """Yield what *faults* finds, then what it misses, the subjects of one kind together.
+    """Yield the findings of *faults*, then its missing inputs, grouped by kind.
 
-    Where a device is missing, all complexes may be others than they seem, so nothing is judged.
+    If a device is missing, all complexes can be wrong, so no verdict is given.
     """
     if missing := missing_pairs(snapshot):
         yield from missing

@@ -27,14 +27,14 @@ class _UnknownError(Exception):
 
 
 def known(value: _T | None) -> _T:
-    """Return *value*; with None, the rule names the device among those that it cannot judge."""
+    """Return *value*; for None, the rule lists the device as one that it cannot judge."""
     if value is None:
         raise _UnknownError
     return value
 
 
 class _Devices(Generic[_Device]):
-    """One kind of device: which of a node a rule judges, how it names one, and what is missing."""
+    """One kind of device: the devices that a rule judges, their names, and missing inputs."""
 
     def __init__(
         self,

@@ -120,7 +120,7 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
     reference=_MEMORY_ERRORS,
 )
 def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
-    """Find GPUs that have counted uncorrectable errors; without ECC nothing is counted.
+    """Find GPUs with uncorrectable errors; without ECC no errors are counted.
 
     Only a GPU that failed to answer leaves the threshold unknown: older drivers and GPUs have none.
     """
@@ -159,7 +159,7 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
 )
 def low_clocks(gpu: Gpu) -> str | None:
-    """Return what holds the clocks of *gpu* back; a vGPU's host controls them."""
+    """Return the reason for low clocks of *gpu*; a vGPU's host controls them."""
     if gpu.throttle_reasons is None and gpu.virtualization is Virtualization.VGPU:
         return None
     bits = known(gpu.throttle_reasons)
@@ -178,7 +178,7 @@ def low_clocks(gpu: Gpu) -> str | None:
     reference="https://docs.nvidia.com/deploy/driver-persistence/",
 )
 def persistence_mode(gpu: Gpu) -> str | None:
-    """Return what is wrong with the persistence mode of *gpu*."""
+    """Return the wrong persistence mode of *gpu*."""
     return None if known(gpu.persistence) else "persistence mode off"
 
 
@@ -194,7 +194,7 @@ def persistence_mode(gpu: Gpu) -> str | None:
     reference="https://docs.nvidia.com/deploy/nvidia-smi/",
 )
 def ecc_mode(gpu: Gpu) -> str | None:
-    """Return whether ECC of *gpu* is off now or after the next reset."""
+    """Return the wrong ECC mode of *gpu*: off now or after the next reset."""
     if has_no_ecc(gpu):
         return None
     if not known(gpu.ecc):

@@ -1,4 +1,4 @@
-"""Which pods and containers use GPUs, and what the rules on their QoS need to know of them."""
+"""Pods and containers that use GPUs, and the inputs of rules on their QoS."""
 
 from collections.abc import Iterable, Iterator
 
@@ -46,7 +46,7 @@ def _names_gpu(resources: Iterable[str]) -> bool:
 
 
 def is_whole(millicores: int) -> bool:
-    """Return whether a container that asks for so much CPU can get CPUs of its own."""
+    """Return whether a container with this CPU request can get exclusive CPUs."""
     return millicores > 0 and millicores % MILLICORES == 0
 
 
@@ -60,7 +60,7 @@ def live(snapshot: Snapshot) -> Iterator[Pod]:
 
 
 def gpu_pods(snapshot: Snapshot) -> Iterator[Pod]:
-    """Yield those of them of which a container is known to use GPUs."""
+    """Yield the pods with a container that is known to use GPUs."""
     return (pod for pod in live(snapshot) if any(map(uses_gpus, pod.containers)))
 
 
@@ -77,7 +77,7 @@ def missing_pods(snapshot: Snapshot) -> tuple[Missing, ...]:
 
 
 def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Need pods, and of each container whether it uses GPUs."""
+    """Require pods, and for each container whether it uses GPUs."""
     return missing_pods(snapshot) + tuple(
         Missing(f"resources of container {container.name} in {pod_name(pod)}")
         for pod in live(snapshot)

@@ -38,12 +38,12 @@ _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harm:
-    """A parameter, without ``NVreg_``, that costs something with some values.
+    """A parameter, without ``NVreg_``, with harmful values.
 
     Attributes:
-        hurts: whether a value costs something; values are as procfs prints them.
-        expected: the value that does not.
-        applies: whether this node is one that it can hurt.
+        hurts: whether a value is harmful; values are in procfs format.
+        expected: the harmless value.
+        applies: whether it can harm this node.
     """
 
     name: str

@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _shared_pool(snapshot: Snapshot) -> CpuSet | None:
-    """Return the CPUs of pods without CPUs of their own."""
+    """Return the CPUs of pods without exclusive CPUs."""
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
     if state is not None and state.default is not None:
         return state.default
@@ -258,7 +258,7 @@ def _exclusive(snapshot: Snapshot) -> Mapping[str, CpuSet] | None:
 
 
 def _adapters(snapshot: Snapshot) -> Iterator[Hca]:
-    """Yield the HCAs that have interrupts of their own."""
+    """Yield the HCAs with separate interrupts."""
     kinds = (HcaKind.PHYSICAL, HcaKind.VIRTUAL, None)
     return (hca for hca in snapshot.hcas or () if hca.kind in kinds and hca.pci is not None)
 

@@ -1,4 +1,4 @@
-"""What the rules on the kernel and on runtimes need of the host, and how a gap is named."""
+"""Host inputs of the rules on the kernel and on runtimes, and names of missing ones."""
 
 from nodetopo.checks.rule import Missing
 from nodetopo.model.digits import is_digits
@@ -7,7 +7,7 @@ from nodetopo.model.numa import CpuSet
 from nodetopo.model.snapshot import Snapshot
 
 CPU_STATE = "cpu_manager_state"
-"""The kubelet's file that says which CPUs are whose."""
+"""The kubelet's file with the owners of CPUs."""
 
 
 def host_of(snapshot: Snapshot) -> HostSettings:

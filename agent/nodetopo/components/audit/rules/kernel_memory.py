@@ -1,4 +1,4 @@
-"""Rules on what the kernel does with memory: swap, balancing, reclaim, huge pages."""
+"""Rules on the kernel's memory management: swap, balancing, reclaim, huge pages."""
 
 from collections.abc import Iterator
 
@@ -144,10 +144,10 @@ def transparent_huge_pages(snapshot: Snapshot) -> Judgement:
     reference=f"{_ADMIN}/mm/hugetlbpage.html",
 )
 def huge_pages(snapshot: Snapshot) -> Judgement:
-    """Find nodes with GPUs that have less than half of the huge pages of the one with the most.
+    """Find NUMA nodes with GPUs and less than half the huge pages of the richest node.
 
-    Small differences are the kernel's own: it sets pages aside in turns, and one node may be
-    short of memory in one piece.
+    Small differences are normal: the kernel reserves pages in turns, and a node can lack contiguous
+    memory.
     """
     # A GPU's own memory, which has no CPUs, holds no huge pages of pods.
     nodes = [node for node in snapshot.numa_nodes or () if len(node.cpus)]

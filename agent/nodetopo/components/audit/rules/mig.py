@@ -207,10 +207,10 @@ def _existing(snapshot: Snapshot) -> Counter[str]:
 
 
 def _asked(pod: Pod) -> Mapping[str, int]:
-    """Return profile → how many MIG devices of it *pod* must have at a time.
+    """Return profile → number of MIG devices that *pod* needs at a time.
 
-    A resource of devices that pods share in turns, ``….shared``, says nothing of how many there
-    are (NVIDIA/k8s-device-plugin v0.19.0), and is left out as every name that is no profile's.
+    A resource of time-sliced devices, ``….shared``, does not reveal their number
+    (NVIDIA/k8s-device-plugin v0.19.0), and is left out like every other name.
     """
     amounts = {
         resource.removeprefix(MIG): amount
@@ -221,7 +221,7 @@ def _asked(pod: Pod) -> Mapping[str, int]:
 
 
 def _obstacle(snapshot: Snapshot, asked: Mapping[str, int]) -> str | None:
-    """Return why no layout of the node's GPUs has *asked*; ``None`` where one may."""
+    """Return why no layout of the node's GPUs has *asked*; ``None`` if one may."""
     existing = _existing(snapshot)
     is_there = all(count <= existing[name] for name, count in asked.items())
     if is_there or _without_geometry(snapshot):

@@ -1,4 +1,4 @@
-"""Whether GPUs can hold certain MIG devices together, wherever instances may be placed.
+"""The packing of MIG devices onto GPUs, over all possible placements of instances.
 
 NVIDIA MIG User Guide, "Supported MIG Profiles": A100, H100, H200, B200 and their kin divide their
 memory in eight slices and their processors in seven; A30 and RTX PRO 6000 Blackwell in four. A
@@ -17,21 +17,23 @@ MIB_PER_GIB = 1024
 """MiB in a GiB; profiles are named in GiB, though they say GB."""
 
 TOLERANCE = 0.1
-"""How far the memory in a name may be from the share of the GPU's: drivers round, and differ in
-what they keep for themselves (GB200: 1g.23gb or 1g.24gb)."""
+"""Tolerance between the memory in a name and its share of the GPU's: drivers round, and differ in
+their reserved memory (GB200: 1g.23gb or 1g.24gb).
+"""
 
 SLACK_GIB = 1
 """The same for small profiles, such as 1g.5gb."""
 
 MOST_PROFILES = 4
-"""Profiles of one demand that are looked at; beyond, nothing is said."""
+"""Most profiles of one demand that are searched; beyond, the answer is unknown."""
 
 MOST_GPUS = 32
 """GPUs that are looked at."""
 
 MOST_STATES = 40
-"""What may be left to place, in different ways, after any number of GPUs; beyond, nothing is
-said. Demands of people stay far below: they name one profile or two."""
+"""Most distinct remainders after any number of GPUs; beyond, the answer is unknown. Real demands
+stay far below: they name one profile or two.
+"""
 
 Counts = tuple[int, ...]
 """How many of each profile, in one order of profiles."""
@@ -51,7 +53,7 @@ _OTHERS = re.compile(r"\b(RTX PRO 5000 Blackwell|RTX PRO 4500 Blackwell|Thor)\b"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The room that a GPU instance takes: memory slices, and the slices it may begin at."""
+    """The room of a GPU instance: memory slices, and the slices at which it can begin."""
 
     slices: int
     starts: tuple[int, ...]
@@ -141,10 +143,10 @@ def profile(text: str, room: Geometry) -> Profile | None:
 
 
 def impossible(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> str | None:
-    """Return what GPUs with *rooms* can hold instead of *wanted* (profile → count, some).
+    """Return the capacity of GPUs with *rooms* if they cannot hold *wanted* (profile → count).
 
-    ``None`` when they can hold it, and when the search would take too long. The answer has the
-    sums that show why.
+    ``None`` if they can, and if the search would take too long. The answer includes the sums that
+    show why.
     """
     if not rooms:
         return "GPUs that can be divided"
@@ -189,7 +191,7 @@ def _most(name: str, room: Geometry) -> int:
 def together(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> bool | None:
     """Return whether empty GPUs with *rooms* hold all of *wanted* (profile → count).
 
-    ``None`` when the search would take too long.
+    ``None`` if the search would take too long.
     """
     names = sorted(name for name, count in wanted.items() if count > 0)
     if len(names) > MOST_PROFILES or len(rooms) > MOST_GPUS:
@@ -217,9 +219,10 @@ def together(rooms: Sequence[Geometry], wanted: Mapping[str, int]) -> bool | Non
 
 
 def fullest(profiles: Sequence[Profile | None], room: Geometry) -> frozenset[Counts]:
-    """Return how many of each of *profiles* an empty GPU holds, in every way that is full.
+    """Return the counts of *profiles* on a full GPU, for every full layout.
 
-    Memory slices are filled from the first to the last: what begins at a slice, or nothing.
+    Memory slices are filled from the first to the last: an instance begins at a slice, or it stays
+    empty.
     """
     none: Counts = (0,) * len(profiles)
     ways: list[set[Counts]] = [set() for _ in range(room.slices + 1)]
@@ -242,7 +245,7 @@ def fullest(profiles: Sequence[Profile | None], room: Geometry) -> frozenset[Cou
 
 
 def _least(states: Iterable[Counts]) -> set[Counts]:
-    """Return those of *states* that leave something less than every other one does."""
+    """Return the *states* that are not dominated: no other one leaves less of everything."""
     kept: list[Counts] = []
     for state in sorted(set(states), key=sum):
         if not any(

@@ -1,4 +1,4 @@
-"""Rules on NUMA nodes: those that devices report, and how the CPUs are divided into them."""
+"""Rules on NUMA nodes: the nodes that devices report, and the split of CPUs between them."""
 
 from collections import Counter
 

@@ -227,7 +227,7 @@ def _unread_gpus(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Return the links and GPUs whose state is not known, or not whether they are wired."""
+    """Return the links and GPUs of unknown state or unknown wiring."""
     absent = missing_links(snapshot)
     if snapshot.nvlinks is None:
         return absent

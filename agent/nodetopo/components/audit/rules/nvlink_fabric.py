@@ -107,7 +107,7 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html",
 )
 def imex_channels(snapshot: Snapshot) -> Judgement:
-    """Find that no channel is there by which processes share GPU memory across nodes."""
+    """Find missing IMEX channels, which processes need to share GPU memory across nodes."""
     lists, silent = missing_lists(snapshot), without_fabric_state(snapshot)
     is_member = any(map(cluster_uuid, snapshot.gpus))
     reason = no_gpus(snapshot)
@@ -126,7 +126,7 @@ def imex_channels(snapshot: Snapshot) -> Judgement:
 
 
 def _trouble(fabric: Fabric) -> str:
-    """Return what keeps a GPU out of its fabric or degrades it; empty when nothing does."""
+    """Return the reason that keeps a GPU out of its fabric or degrades it; empty without one."""
     if fabric.state is FabricState.NOT_SUPPORTED:
         return ""
     if fabric.state is not FabricState.COMPLETED:

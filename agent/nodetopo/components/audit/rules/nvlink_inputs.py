@@ -1,4 +1,4 @@
-"""What rules about NVLink need to know, and when they do not apply."""
+"""Inputs of rules on NVLink, and the conditions under which they do not apply."""
 
 from nodetopo.checks.inputs import because, missing_answers, no_gpus, unknown_of
 from nodetopo.checks.rule import Missing
@@ -13,7 +13,7 @@ FIRST_WITH_REGISTRATION = (9, 0)
 
 
 def missing_links(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Return what NVML withholds of the GPUs as a whole, and "NVLinks" when none were read."""
+    """Return NVML's missing inputs on the GPUs as a whole, and "NVLinks" if none were read."""
     absent = missing_answers(snapshot)
     if snapshot.nvlinks is None:
         return (*absent, Missing("NVLinks", because(snapshot, "nvml")))
@@ -32,7 +32,7 @@ def lost(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def knows_links(snapshot: Snapshot) -> bool:
-    """Return whether it is known which NVLinks there are: of all GPUs, and now."""
+    """Return whether the NVLinks of all GPUs are currently known."""
     return not missing_lists(snapshot) and not lost(snapshot)
 
 
@@ -42,7 +42,7 @@ def active(snapshot: Snapshot) -> tuple[NvLink, ...]:
 
 
 def switched(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs behind NVSwitches: by links to them that are up, or by their registration.
+    """Return the GPUs behind NVSwitches: by active links to switches, or by registration.
 
     The registration counts while all links are down, and whether or not the switches show
     themselves as PCI functions. In MIG mode a GPU needs neither.
@@ -90,10 +90,10 @@ def no_switch(snapshot: Snapshot) -> str | None:
 
 
 def _without_far_end(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs that may be behind NVSwitches for all that is known.
+    """Return the GPUs that could be behind NVSwitches.
 
-    Their links are wired and all down, so that none names its far end, and the driver does not say
-    whether they register with a fabric.
+    Their links are wired and all down, so that none names its far end, and the driver does not
+    report whether they register with a fabric.
     """
     linked = {link.gpu for link in active(snapshot)}
     wired = wiring.wired_gpus(snapshot) - linked

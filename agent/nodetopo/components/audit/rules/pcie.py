@@ -38,7 +38,7 @@ REFUSALS = (
     P2pStatus.TOPOLOGY_NOT_SUPPORTED,
     P2pStatus.DISABLED_BY_REGKEY,
 )
-"""What the machine or a setting causes. That the GPU itself cannot (GeForce) is no finding."""
+"""Refusals caused by the machine or a setting; a GPU's own lack (GeForce) is no finding."""
 
 REDIRECTS: Mapping[int, str] = MappingProxyType(
     {0x04: "request redirect", 0x08: "completion redirect", 0x20: "egress control"},
@@ -178,7 +178,7 @@ def slots(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
 )
 def peer_access(snapshot: Snapshot) -> Judgement:
-    """Find pairs of GPUs behind one switch that may not read or write each other's memory."""
+    """Find pairs of GPUs behind one switch without access to each other's memory."""
     absent = (*missing_answers(snapshot), *missing_pairs(snapshot))
     unusable = {gpu.index for gpu in snapshot.gpus if gpu.is_divided or gpu.is_lost}
     pairs = [
@@ -219,7 +219,7 @@ def peer_access(snapshot: Snapshot) -> Judgement:
 def access_control(snapshot: Snapshot) -> Judgement:
     """Find bridges on the way between peers whose Access Control Services redirect requests.
 
-    Not those of wirings that need such bits, which PCI-008 and PCI-009 judge.
+    PCI-008 and PCI-009 judge wirings that need such bits.
     """
     layout = complexes(snapshot)
     concerns = (Concern.WAY, Concern.ISOLATION)
@@ -304,7 +304,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def ends(snapshot: Snapshot) -> Iterator[tuple[Gpu, PcieLink | None, PcieLink | None]]:
-    """Yield each GPU below a port, with its own link and the port's."""
+    """Yield each GPU below a port, with its own link and the port's link."""
     ports = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
     for gpu in snapshot.gpus:
         if gpu.path is None or len(gpu.path.hops) > 1:

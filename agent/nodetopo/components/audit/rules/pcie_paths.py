@@ -86,7 +86,7 @@ def ports_between(a: Device, b: Device) -> Iterator[PciAddress]:
 
 
 def missing_pairs(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Return what is not known of who shares a switch with whom, on real hardware."""
+    """Return the unknown inputs about shared switches, on real hardware."""
     bridges = Missing("PCI bridges", because(snapshot, "pcie"))
     return (
         *missing_gpus(snapshot),

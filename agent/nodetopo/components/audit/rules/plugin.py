@@ -1,4 +1,4 @@
-"""Rules on device plugins: what the kubelet has from them, and who else does our work."""
+"""Rules on device plugins: their devices in the kubelet, and competing programs."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -34,7 +34,7 @@ _PLUGIN_PROGRAMS: Mapping[str, str] = MappingProxyType(
         "vGPU-device-plugin": "HAMi's device plugin",
     }
 )
-"""Program → whose it is, for those that give out GPUs."""
+"""Program → its product, for programs that give out GPUs."""
 
 _SHARED_IMAGE = "k8s-device-plugin"
 
@@ -49,7 +49,7 @@ _PLUGIN_IMAGES: Mapping[str, str] = MappingProxyType(
 _FEATURES = "gpu-feature-discovery"
 
 _DISCOVERY: Mapping[str, str] = MappingProxyType({_FEATURES: "GPU feature discovery"})
-"""The same for those that write labels; program and image have one name."""
+"""The same for programs that write labels; program and image share a name."""
 
 _BESIDE_THE_PLUGIN = (_FEATURES, "mps-control-daemon", "config-manager")
 """How the names of containers begin that are other programs of this one image (k8s-device-plugin
@@ -80,7 +80,7 @@ def _no_devices(snapshot: Snapshot) -> str | None:
     reference=f"{_ISSUES}/121994",
 )
 def empty_resources(snapshot: Snapshot) -> Judgement:
-    """Find resources of which nothing is allocatable."""
+    """Find resources without allocatable devices."""
     for name, count, left in _amounts(snapshot):
         if left == 0:
             yield Finding(
@@ -132,10 +132,10 @@ def unhealthy_devices(snapshot: Snapshot) -> Judgement:
     reference=f"{_DEVICE_MANAGER}/topology_hints.go",
 )
 def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
-    """Find resources of which some devices have a NUMA node and others have none.
+    """Find resources that have devices with and without a NUMA node.
 
-    The checkpoint counts for what the kubelet does not list: it has the nodes of the day on which
-    a pod came, perhaps from a plugin that reported none yet.
+    For devices that the kubelet does not list, the checkpoint counts: it has the nodes from the
+    pod's admission, possibly from a plugin that reported none yet.
     """
     placed: dict[str, set[str]] = {}
     bare: dict[str, set[str]] = {}
@@ -215,7 +215,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
     "discovery/README.md",
 )
 def other_writers(snapshot: Snapshot) -> Judgement:
-    """Find programs that write ``nvidia.com/`` labels, and labels of ours with other writers."""
+    """Find programs that write ``nvidia.com/`` labels, and our labels with other writers."""
     writers = snapshot.node_status.label_writers if snapshot.node_status else None
     if writers is not None and not any(_MANAGER in names for names in writers.values()):
         yield Skip("nodetopo writes no nvidia.com/ labels here")
@@ -317,7 +317,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _devices(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return of *amounts* those of device plugins, whose names have a domain of their own."""
+    """Return the *amounts* of device plugins, whose resource names have a custom domain."""
     return {
         name: count
         for name, count in amounts.items()
@@ -326,7 +326,7 @@ def _devices(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _amounts(snapshot: Snapshot) -> Iterator[tuple[str, int, int]]:
-    """Yield each device resource with its capacity and what is allocatable of it."""
+    """Yield each device resource with its capacity and allocatable amount."""
     status = snapshot.node_status
     if status is not None and status.capacity is not None and status.allocatable is not None:
         for name, count in _devices(status.capacity).items():
@@ -360,9 +360,9 @@ def _running(
 
 
 def _program(container: Container) -> str:
-    """Return what a container runs: the last part of its image's name, without tag and digest.
+    """Return a container's program: the last part of its image's name, without tag and digest.
 
-    Where programs share the image, it is the beginning of the container's name.
+    If programs share the image, it is the beginning of the container's name.
     """
     image = (container.image or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
     if image != _SHARED_IMAGE:

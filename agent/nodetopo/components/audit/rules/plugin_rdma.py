@@ -1,4 +1,4 @@
-"""Rules on device plugins for RDMA: what pods get of the HCAs that they advertise."""
+"""Rules on device plugins for RDMA: the devices that pods get of the advertised HCAs."""
 
 from collections import Counter
 
@@ -130,7 +130,7 @@ def homeless_devices(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
 )
 def fabric_hcas(snapshot: Snapshot) -> Judgement:
-    """Find devices that stand for an HCA whose VPD says that it manages NVSwitches."""
+    """Find devices for an HCA whose VPD identifies it as the manager of NVSwitches."""
     reason = no_rdma_devices(snapshot)
     if snapshot.management_hcas == ():
         reason = "no HCA of the NVLink fabric"
@@ -180,7 +180,7 @@ def fabric_hcas(snapshot: Snapshot) -> Judgement:
     reference=_PLUGIN,
 )
 def other_plugins(snapshot: Snapshot) -> Judgement:
-    """Find Mellanox' shared plugin beside a socket of ours for a resource for RDMA."""
+    """Find Mellanox' shared plugin running alongside our socket for an RDMA resource."""
     sockets = snapshot.kubelet_state.plugin_sockets if snapshot.kubelet_state else None
     programs = snapshot.host.peer_programs if snapshot.host else None
     resources = rdma_devices(snapshot)

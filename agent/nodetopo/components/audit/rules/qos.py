@@ -113,7 +113,7 @@ def whole_cpus(snapshot: Snapshot) -> Judgement:
     reference=_POD_LEVEL,
 )
 def pod_level_resources(snapshot: Snapshot) -> Judgement:
-    """Find Guaranteed pods whose resources are those of the pod as a whole, with the gate off."""
+    """Find Guaranteed pods with pod-level resources while the feature gate is off."""
     pods = [pod for pod in gpu_pods(snapshot) if asks_as_a_pod(pod)]
     gates = None if snapshot.kubelet is None else snapshot.kubelet.feature_gates
     is_on = None if gates is None else gates.get(GATE)
@@ -218,7 +218,7 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
     reference="https://github.com/kubernetes/kubernetes/issues/123816",
 )
 def init_containers(snapshot: Snapshot) -> Judgement:
-    """Find init containers that get CPUs of their own before the pod's GPUs are placed."""
+    """Find init containers that get exclusive CPUs before the pod's GPUs are placed."""
     settings = snapshot.kubelet
     first = tuple(_first(snapshot))
     aligns_containers = (
@@ -262,7 +262,7 @@ def _millicores(container: Container) -> int:
 
 
 def _first(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
-    """Yield the init containers with CPUs of their own in Guaranteed pods with pinned GPUs."""
+    """Yield the init containers with exclusive CPUs in Guaranteed pods with pinned GPUs."""
     for pod in gpu_pods(snapshot):
         is_guaranteed = class_of(pod, level(snapshot)) == QosClass.GUARANTEED
         if not is_guaranteed or asks_as_a_pod(pod):

@@ -190,7 +190,7 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
 def relaxed_ordering(hca: Hca) -> str | None:
-    """Return whether writes of *hca* are strictly ordered."""
+    """Return the fault of *hca* if its writes are strictly ordered."""
     return None if known(known(hca.function).relaxed_ordering) else "relaxed ordering off"
 
 
@@ -228,7 +228,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _waiting(port: HcaPort) -> str:
-    """Return that *port* has a link and nobody has set it up, where that is so.
+    """Return a remark if *port* has a link but was not configured; otherwise an empty text.
 
     An InfiniBand port stays in INIT until a subnet manager gives it a LID (InfiniBand Architecture
     Specification, volume 1, section 14.4).

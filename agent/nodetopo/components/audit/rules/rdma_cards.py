@@ -120,7 +120,7 @@ def management_devices(snapshot: Snapshot) -> Judgement:
     reference="https://github.com/Mellanox/mstflint",
 )
 def firmware(snapshot: Snapshot) -> Judgement:
-    """Find HCAs whose firmware is not that of most of their model, of equally many the newest."""
+    """Find HCAs whose firmware differs from most HCAs of their model, in a tie from the newest."""
     models: dict[object, list[Hca]] = defaultdict(list)
     for hca in own_adapters(snapshot):
         if not is_efa(hca):
@@ -160,7 +160,7 @@ def firmware(snapshot: Snapshot) -> Judgement:
     reference="https://github.com/Mellanox/mstflint",
 )
 def protocols(snapshot: Snapshot) -> Judgement:
-    """Find GPUs of whose nearest HCAs none speaks what those of most GPUs speak."""
+    """Find GPUs whose nearest HCAs all lack the protocol of most GPUs' nearest HCAs."""
     hcas = snapshot.hcas or ()
     nearest = nearest_by_gpu(snapshot)
     layers = {
@@ -207,9 +207,9 @@ def protocols(snapshot: Snapshot) -> Judgement:
     reference=_NCCL,
 )
 def shares(snapshot: Snapshot) -> Judgement:
-    """Find GPUs whose nearest HCAs give each of those that share them less than others have.
+    """Find GPUs with a smaller share of their nearest HCAs' bandwidth than others.
 
-    GPUs without an HCA behind their host bridge are RDM-005's.
+    RDM-005 judges GPUs without an HCA behind their host bridge.
     """
     hcas = snapshot.hcas or ()
     nearest, distances = nearest_by_gpu(snapshot), hca_closeness(snapshot)
@@ -259,7 +259,7 @@ def _unplaced(snapshot: Snapshot, nearest: Mapping[int, frozenset[int]] | None) 
 
 
 def _model(hca: Hca) -> tuple[str | None, ...]:
-    """Return what HCAs of one model have in common; without any of it, the HCA's own name."""
+    """Return the identity of an HCA's model; without any, the HCA's own name."""
     function = hca.function or PciFunction()
     ids = function.vendor, function.device, function.subsystem_vendor, function.subsystem_device
     known = (hca.board_id, *ids)

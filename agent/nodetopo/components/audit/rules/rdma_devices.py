@@ -1,12 +1,12 @@
-"""What the ids of RDMA resources' devices stand for, whichever device plugin advertises them.
+"""The meaning of RDMA resources' device ids, for every known device plugin.
 
-- Ours: ``<key of an HCA>::<token>`` (:mod:`nodetopo.rdma.identity`). What a container gets for it
-  is up to the pool's mode (:class:`nodetopo.rdma.pools.SharingMode`): that HCA, or every HCA of the
-  pool. The id does not say the mode, but its NUMA nodes may (:class:`RdmaPools`).
-- The SR-IOV network device plugin: a PCI address, of a virtual function as a rule; the container
-  gets that function alone (pkg/resources/pool_stub.go).
+- Ours: ``<key of an HCA>::<token>`` (:mod:`nodetopo.rdma.identity`). A container's devices depend
+  on the pool's mode (:class:`nodetopo.rdma.pools.SharingMode`): that HCA, or every HCA of the pool.
+  The id does not reveal the mode, but its NUMA nodes can (:class:`RdmaPools`).
+- The SR-IOV network device plugin: a PCI address, usually of a virtual function; the container gets
+  only that function (pkg/resources/pool_stub.go).
 - Mellanox' shared device plugin: a number; the container gets every HCA of the pool
-  (pkg/resources/server.go, Allocate), and nobody can tell which those are.
+  (pkg/resources/server.go, Allocate), which cannot be identified.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from nodetopo.rdma.identity import hca_keys
 
 
 class Meaning(StrEnum):
-    """What a container gets for a device.
+    """The HCAs that a container gets for a device.
 
-    ONE: its HCA. EVERY: all HCAs of its pool. OPEN: either. NUMBER: all HCAs of a pool of which
-    it is not known what it has.
+    ONE: its HCA. EVERY: all HCAs of its pool. OPEN: either. NUMBER: all HCAs of a pool with unknown
+    content.
     """
 
     ONE = "one"
@@ -37,7 +37,7 @@ class Meaning(StrEnum):
 
 
 class RdmaPools:
-    """The resources for RDMA of a snapshot, as far as the kubelet knows them."""
+    """The resources for RDMA of a snapshot that the kubelet has."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -54,10 +54,10 @@ class RdmaPools:
                 self._members.setdefault(one.resource, set()).add(at)
 
     def meaning(self, resource: str, device: str) -> Meaning | None:
-        """Return what a container gets for *device*; ``None`` where its plugin is not known.
+        """Return the meaning of *device* for a container; ``None`` if its plugin is unknown.
 
-        A pool of ours that has HCAs of several NUMA nodes reports none in mode ``shared``, and
-        that of each HCA otherwise; one with HCAs of a single node reports it in every mode.
+        Our pools with HCAs on several NUMA nodes report none in mode ``shared``, and each HCA's
+        node otherwise; pools on a single node report it in every mode.
         """
         if is_digits(device):
             return Meaning.NUMBER
@@ -75,7 +75,7 @@ class RdmaPools:
         return Meaning.EVERY if self._has_nodes else Meaning.OPEN
 
     def members(self, resource: str) -> tuple[int, ...]:
-        """Return the positions of the HCAs of a pool of ours, as far as they can be allocated."""
+        """Return the positions of the allocatable HCAs of one of our pools."""
         return tuple(sorted(self._members.get(resource, ())))
 
 
@@ -96,14 +96,14 @@ def is_rdma_device(resource: str, device: str) -> bool:
 
 
 def is_of_the_host(device: str) -> bool:
-    """Return whether a container gets HCAs for *device* that stay where they are in the host."""
+    """Return whether the HCAs for *device* stay in the host's namespace."""
     return is_digits(device) or REPLICA in device
 
 
 def rdma_devices(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]] | None:
-    """Return resource for RDMA → ids of its devices; ``None`` where the kubelet's are not known.
+    """Return resource for RDMA → ids of its devices; ``None`` if the kubelet's are unknown.
 
-    What can be allocated comes first; the kubelet's checkpoint has the healthy devices, too.
+    Allocatable devices take precedence; the kubelet's checkpoint also has the healthy devices.
     """
     state = snapshot.kubelet_state.devices if snapshot.kubelet_state else None
     registered = None if state is None else state.registered

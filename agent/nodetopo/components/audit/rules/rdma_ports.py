@@ -51,9 +51,9 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
     reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
 )
 def pcie_link(snapshot: Snapshot) -> Judgement:
-    """Find HCAs whose PCIe link is reduced; unlike those of GPUs it does not slow down when idle.
+    """Find HCAs with a reduced PCIe link; unlike a GPU's, it does not slow down when idle.
 
-    An HCA on the host bridge itself is no PCI Express device.
+    An HCA on the host bridge itself is not a PCI Express device.
     """
     unread = []
     ports = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
@@ -210,7 +210,7 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
     reference="https://github.com/torvalds/linux/blob/v6.8/include/rdma/ib_addr.h",
 )
 def roce_mtu(snapshot: Snapshot) -> Judgement:
-    """Find interfaces with a small MTU: those of the routable addresses, else all of the port."""
+    """Find interfaces with a small MTU: those with routable addresses, else all of the port."""
     without, unread = [], []
     for name, hca, port in roce_ports(snapshot):
         named = {gid.netdev for gid in _routable(port)}
@@ -253,7 +253,7 @@ def roce_ports(snapshot: Snapshot) -> Iterator[NamedPort]:
 
 
 def missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Return the HCAs of whose ports it is not known whether they are active."""
+    """Return the HCAs with ports of unknown state."""
     silent = (
         hca.name
         for hca in own_adapters(snapshot)

@@ -20,8 +20,9 @@ from nodetopo.model.kubernetes import release, size_text
 from nodetopo.model.snapshot import Snapshot
 
 OPEN_FILES = 32_768
-"""A job of 144 ranks whose kernels send by themselves (16 contexts of NCCL's GIN) may need more
-(NVIDIA/nccl v2.30.7-1, docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst)."""
+"""A job of 144 ranks with device-initiated communication (16 contexts of NCCL's GIN) can need more
+(NVIDIA/nccl v2.30.7-1, docs/userguide/source/troubleshooting/runtime_and_mpi_issues.rst).
+"""
 
 _REFUSED_SINCE = (1, 35)
 """Release whose kubelet refuses to start on cgroup v1 unless failCgroupV1 is false
@@ -133,6 +134,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def _configured(snapshot: Snapshot, name: str) -> RuntimeConfig:
-    """Return the configuration of the runtime *name*, whose limits come before its own."""
+    """Return the configuration of the runtime *name*; its limits take precedence over defaults."""
     empty = RuntimeConfig(name=name, path="")
     return next((config for config in configs(snapshot) if config.name == name), empty)

@@ -1,4 +1,4 @@
-"""Rules on CDI specifications: whether containers with GPUs start, and can use the GPUs."""
+"""Rules on CDI specifications: containers with GPUs must start and be able to use them."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -21,7 +21,7 @@ from nodetopo.model.gpu import Gpu
 from nodetopo.model.snapshot import Snapshot
 
 _KIND = "nvidia.com/gpu"
-"""What NVIDIA's toolkit writes for all devices of a node, and the default of ``default-kind``."""
+"""The kind of NVIDIA's toolkit for all devices of a node, and the default ``default-kind``."""
 
 _MODE = "cdi"
 _UUIDS = ("GPU-", "MIG-")
@@ -110,7 +110,7 @@ def absent_specifications(snapshot: Snapshot) -> Judgement:
 
 
 def _is_replaced(spec: CdiSpec, found: CdiRegistry) -> bool:
-    """Return whether no device comes from *spec*, and none is missing for that."""
+    """Return whether no device comes from *spec*, and none is missing because of it."""
     if found.devices(spec):
         return False
     kind = spec.kind or ""
@@ -121,13 +121,13 @@ def _is_replaced(spec: CdiSpec, found: CdiRegistry) -> bool:
 
 
 def _is_garbled(spec: CdiSpec) -> bool:
-    """Return whether *spec* is a file of NVIDIA's by its name, and nothing by its content."""
+    """Return whether *spec* has the name of NVIDIA's file without its content."""
     is_nvidias = "nvidia" in spec.path.rpartition("/")[2]
     return is_nvidias and spec.kind is None and spec.error is not None
 
 
 def _faults(spec: CdiSpec, found: CdiRegistry, driver: str | None) -> Iterator[Finding]:
-    """Yield what keeps containers from the devices that a runtime takes from *spec*."""
+    """Yield the faults that keep containers from the devices of *spec*."""
     if spec.error is not None:
         yield Finding(
             subject=spec.path,
@@ -215,10 +215,10 @@ def _list(texts: Sequence[str], separator: str = ", ") -> str:
 
 
 def _goes_without_cdi(snapshot: Snapshot) -> bool:
-    """Return whether it is known that no container here gets devices by CDI.
+    """Return whether containers on this node are known to get no devices by CDI.
 
-    NVIDIA's own runtime heeds specifications in every mode but ``legacy``, for pods that name a
-    device as CDI does.
+    NVIDIA's runtime honours specifications in every mode except ``legacy``, for pods that name a
+    CDI device.
     """
     known = configs(snapshot)
     if not known or any(has_cdi(snapshot, config) is not False for config in known):

@@ -22,12 +22,13 @@ from nodetopo.model.snapshot import Snapshot
 _SYSTEMD = "systemd"
 _KIND = "nvidia.com/gpu"
 _PLUGIN = "nvidia-device-plugin"
-"""NVIDIA's; it hands over by CDI only with a specification of its own."""
+"""NVIDIA's device plugin, which hands over by CDI only with its own specification."""
 
 _ASKS_CRI_SINCE, _HEEDS_CRI_SINCE = (1, 31), (1, 36)
-"""Releases whose kubelet asks the runtime for its cgroup driver, where that answers, and beside
+"""Releases whose kubelet asks the runtime for its cgroup driver if it answers, and releases for
 which every supported runtime does (feature gate KubeletCgroupDriverFromCRI; kubernetes
-cmd/kubelet/app/server.go, getCgroupDriverFromCRI)."""
+cmd/kubelet/app/server.go, getCgroupDriverFromCRI).
+"""
 
 
 # A warning, since newer runc and systemd do without links for devices that plugins name.
@@ -79,11 +80,11 @@ def device_links(snapshot: Snapshot) -> Judgement:
 
 
 def _cgroups(snapshot: Snapshot) -> tuple[bool | None, str]:
-    """Return whether systemd makes the control groups of containers, and what says so.
+    """Return whether systemd manages the containers' cgroups, and the source.
 
-    The runtime decides. Where its setting is not known, the kubelet's counts if the kubelet itself
-    reports it, or is too old to ask the runtime. Between the two releases, ``cgroupfs`` may be the
-    default that the runtime's answer overrides, and ``systemd`` was set, for both or for neither.
+    The runtime decides. If its setting is unknown, the kubelet's counts if the kubelet reports it,
+    or is too old to ask the runtime. Between the two releases, ``cgroupfs`` can be the default that
+    the runtime's answer overrides, and ``systemd`` was set, for both or for neither.
     """
     for config in configs(snapshot):
         if config.systemd_cgroup is not None:
@@ -107,23 +108,23 @@ def _hook(snapshot: Snapshot) -> str:
 
 
 def _takes_cdi(snapshot: Snapshot) -> bool | None:
-    """Return whether all runtimes take devices by CDI; ``None`` if that is not known."""
+    """Return whether all runtimes support CDI; ``None`` if unknown."""
     answers = {has_cdi(snapshot, config) for config in configs(snapshot)}
     return answers.pop() if len(answers) == 1 else None
 
 
 def _plugin_uses_cdi(snapshot: Snapshot) -> bool:
-    """Return whether a device plugin or DRA driver is known to hand GPUs over by CDI."""
+    """Return whether a device plugin or DRA driver is known to use CDI for GPUs."""
     found = registry(snapshot)
     in_force = any(found.devices(spec) for spec in of_plugins(snapshot))
     return in_force and _takes_cdi(snapshot) is True
 
 
 def _may_use_cdi(snapshot: Snapshot) -> bool:
-    """Return whether a device plugin may name GPUs of the toolkit's own specification.
+    """Return whether a device plugin can use GPU names of the toolkit's specification.
 
-    Ours does with ``device-list-strategy: auto`` where that specification names all GPUs. NVIDIA's
-    does not, and mode ``legacy`` is chosen for those that do not.
+    Ours does with ``device-list-strategy: auto`` if that specification names all GPUs. NVIDIA's
+    does not, and mode ``legacy`` is meant for such plugins.
     """
     host, found = host_of(snapshot), registry(snapshot)
     if is_legacy(snapshot):

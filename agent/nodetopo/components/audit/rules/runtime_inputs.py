@@ -1,4 +1,4 @@
-"""What the rules on container runtimes share."""
+"""Shared helpers of the rules on container runtimes."""
 
 from nodetopo.checks.inputs import no_gpus
 from nodetopo.checks.rule import Missing
@@ -19,11 +19,12 @@ _JIT_CDI_SINCE = (1, 18)
 
 _NVIDIA = "nvidia.com"
 DEVICE_PLUGIN = "device-plugin."
-"""What the kinds of device plugins have, and those of drivers for DRA have not."""
+"""A mark of the kinds of device plugins, absent from the kinds of DRA drivers."""
 
 _OF_PLUGINS = ("k8s.", DEVICE_PLUGIN)
-"""How the kinds begin that device plugins and drivers for DRA write for themselves: NVIDIA's
-``k8s.device-plugin.nvidia.com/gpu`` and ``k8s.gpu.nvidia.com/claim``, and ours."""
+"""Prefixes of the kinds written by device plugins and DRA drivers for themselves: NVIDIA's
+``k8s.device-plugin.nvidia.com/gpu`` and ``k8s.gpu.nvidia.com/claim``, and ours.
+"""
 
 
 def configs(snapshot: Snapshot) -> tuple[RuntimeConfig, ...]:
@@ -56,11 +57,11 @@ def without_toolkit(snapshot: Snapshot) -> str | None:
 
 
 def edits_specifications(snapshot: Snapshot) -> bool | None:
-    """Return whether NVIDIA's runtime names GPUs in the specification that runc reads.
+    """Return whether NVIDIA's runtime adds GPUs to the specification that runc reads.
 
-    In mode ``legacy`` a hook adds them behind runc's back. Mode ``auto``, the default, was that
-    until toolkit 1.18 made it ``jit-cdi`` (nvidia-container-toolkit CHANGELOG.md, v1.18.0-rc.1).
-    ``None`` where mode or version are not known.
+    In mode ``legacy`` a hook adds them behind runc's back. The default mode ``auto`` meant
+    ``legacy`` until toolkit 1.18 made it ``jit-cdi`` (nvidia-container-toolkit CHANGELOG.md,
+    v1.18.0-rc.1). ``None`` if mode or version are unknown.
     """
     settings = host_of(snapshot).toolkit
     if settings is None:
@@ -72,7 +73,7 @@ def edits_specifications(snapshot: Snapshot) -> bool | None:
 
 
 def is_legacy(snapshot: Snapshot) -> bool:
-    """Return whether NVIDIA's runtime is known to leave GPUs to a hook that knows no CDI."""
+    """Return whether NVIDIA's runtime is known to leave GPUs to a hook without CDI support."""
     settings = host_of(snapshot).toolkit
     return settings is not None and settings.mode == "legacy"
 
@@ -102,14 +103,14 @@ def of_gpus(snapshot: Snapshot) -> tuple[CdiSpec, ...]:
 
 
 def of_plugins(snapshot: Snapshot) -> tuple[CdiSpec, ...]:
-    """Return those by which a device plugin or a driver for DRA hands devices over."""
+    """Return the specifications by which device plugins or DRA drivers hand over devices."""
     return tuple(spec for spec in of_gpus(snapshot) if (spec.kind or "").startswith(_OF_PLUGINS))
 
 
 def has_cdi(snapshot: Snapshot, config: RuntimeConfig) -> bool | None:
-    """Return whether *config*'s runtime takes devices by CDI; ``None`` if that is not known.
+    """Return whether *config*'s runtime supports CDI; ``None`` if unknown.
 
-    What the file leaves open depends on the version of containerd, which the Node object has.
+    If the file leaves it open, it depends on the version of containerd, from the Node object.
     """
     if config.cdi is not None or config.name != _CONTAINERD:
         return config.cdi
@@ -120,7 +121,7 @@ def has_cdi(snapshot: Snapshot, config: RuntimeConfig) -> bool | None:
 
 
 def missing_cdi(snapshot: Snapshot) -> tuple[Missing, ...]:
-    """Need to know of each configuration whether CDI is on."""
+    """Require, for each configuration, whether CDI is on."""
     silent = [it.path for it in configs(snapshot) if has_cdi(snapshot, it) is None]
     unknown = Missing(f"whether CDI is on by {', '.join(silent)} (version of containerd)")
     return missing_configs(snapshot) + ((unknown,) if silent else ())

@@ -125,10 +125,10 @@ def environment_variables(snapshot: Snapshot) -> Judgement:
     reference=f"{TOOLKIT_DOCS}/cdi-support.html",
 )
 def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
-    """Find that environment variables, volume mounts and CDI are all off.
+    """Find nodes where environment variables, volume mounts and CDI are all off.
 
-    A device plugin that writes specifications of its own may name GPUs to NVIDIA's runtime in
-    annotations, as CDI does (device-list-strategy cdi-annotations).
+    A device plugin with its own specifications can name GPUs to NVIDIA's runtime in annotations, as
+    CDI does (device-list-strategy cdi-annotations).
     """
     host, known = host_of(snapshot), configs(snapshot)
     settings = host.toolkit
@@ -210,10 +210,10 @@ def plain_runtimes(snapshot: Snapshot) -> Judgement:
 
 
 def _may_be_annotated(snapshot: Snapshot, spec: CdiSpec, config: RuntimeConfig) -> bool:
-    """Return whether NVIDIA's runtime may take the devices of *spec* from a pod's annotations.
+    """Return whether NVIDIA's runtime can take the devices of *spec* from pod annotations.
 
-    Device plugins hand them over so by device-list-strategy cdi-annotations, which needs no CDI of
-    the runtime that calls NVIDIA's; what drivers for DRA hand over goes by the kubelet.
+    Device plugins use device-list-strategy cdi-annotations, which needs no CDI support in the
+    runtime that calls NVIDIA's; DRA drivers hand over through the kubelet.
     """
     is_plugins = DEVICE_PLUGIN in (spec.kind or "")
     return is_plugins and bool(config.nvidia_runtimes) and not is_legacy(snapshot)

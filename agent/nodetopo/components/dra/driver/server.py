@@ -154,7 +154,7 @@ class DraServer:
         return None
 
     def stop(self) -> None:
-        """End all calls and remove the socket file, if it is still ours; slices stay."""
+        """End all calls and remove the socket file unless another process replaced it."""
         server, self._server = self._server, None
         if server is not None:
             if self._is_reachable():

@@ -55,14 +55,14 @@ Owners = tuple[Mapping[str, Any], ...]
 class NfdFile:
     """Keep a feature file, which NFD's worker on the node reads and publishes; a LabelOutput.
 
-    NFD (v0.19, source/local/local.go) takes ``key`` or ``key=value``, a line each, out of every
-    file of its directory whose name begins with no dot, and of none over 64 KiB. A line that
-    begins with ``#`` is a comment or a directive. The directive ``# +expiry-time=…`` ends the
-    labels below it at a time; none is written: labels would then be lost whenever this program
-    is stopped, and the file would have to be rewritten again and again.
+    NFD (v0.19, source/local/local.go) reads ``key`` or ``key=value`` lines from every file of its
+    directory, except hidden files and files over 64 KiB. A line that begins with ``#`` is a comment
+    or a directive. The directive ``# +expiry-time=…`` lets the labels below it expire; it is not
+    written, because labels would then be lost while this program is stopped, and the file would
+    have to be rewritten periodically.
 
-    The whole content of the file is ours. Only :meth:`remove` deletes it: labels outlive this
-    program.
+    This program owns the whole file. Only :meth:`remove` deletes it: labels persist after this
+    program stops.
     """
 
     name = NFD_FILE
@@ -106,10 +106,10 @@ class NfdFile:
         return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *desired* into the file; return what that changed.
+        """Write the labels of *desired* into the file; return the changes.
 
         Raises:
-            InputError: the file cannot be read or written; it is left unchanged.
+            InputError: the file cannot be read or written; it is unchanged.
         """
         changes = self.changes(desired, complete=complete)
         if not changes:
@@ -175,12 +175,12 @@ class NfdFile:
 class NodeFeaturePublisher:
     """Keep a NodeFeature object, which NFD's master turns into labels of the Node; a LabelOutput.
 
-    It takes the right to write such an object in the own namespace instead of the right to patch
-    Nodes. NFD finds the Node by a label of the object, and merges the objects of a Node: those of
-    its own namespace first, then by name, and a later one wins (nfd v0.19.0,
+    It needs permission to write such an object in its namespace instead of permission to patch
+    Nodes. NFD finds the Node by a label of the object, and merges the objects of a Node: objects in
+    NFD's namespace first, then by name, and later ones override (nfd v0.19.0,
     pkg/nfd-master/nfd-master.go, getAndMergeNodeFeatures).
 
-    The whole object is ours.
+    This program owns the whole object.
     """
 
     name = NODE_FEATURE
@@ -251,7 +251,7 @@ class NodeFeaturePublisher:
         )
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *desired* into the object; return what that changed.
+        """Write the labels of *desired* into the object; return the changes.
 
         Raises:
             ApiUnavailable: the write may have failed.
@@ -277,7 +277,7 @@ class NodeFeaturePublisher:
         return changes
 
     def remove(self) -> LabelChanges:
-        """Delete the object; return the labels that it had.
+        """Delete the object; return its labels.
 
         Raises:
             ApiUnavailable: it may still exist.
@@ -334,7 +334,7 @@ class LabelFilter:
         return self._refused
 
     def passing(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return the *labels* that may be published; the others are logged, once."""
+        """Return the *labels* that can be published; log each of the others once."""
         refused = frozenset(item for item in labels.items() if not passes(*item))
         for key, value in sorted(refused - self._refused):
             structlog.get_logger().error("label refused", place=self._place, key=key, value=value)
@@ -343,9 +343,9 @@ class LabelFilter:
 
 
 def passes(key: str, value: str) -> bool:
-    """Return whether Kubernetes takes the label, and NFD does not change its key.
+    """Return whether Kubernetes accepts the label and NFD keeps its key.
 
-    NFD adds its own domain to a key without one (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
+    NFD adds its domain to a key without one (nfd v0.19.0, pkg/nfd-master/nfd-master.go,
     addNsToMapKeys).
     """
     return "/" in key and is_valid(key, value)

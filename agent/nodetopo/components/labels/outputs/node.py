@@ -1,6 +1,6 @@
 """The labels on the Node object, written by server-side apply and only when they change.
 
-Each label is a field of its own, with owners of its own.
+Each label is a separate field with separate owners.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class NodeLabelPublisher:
         return self._refused
 
     def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Return what :meth:`publish` would change, as far as the API server accepts it.
+        """Return the changes that :meth:`publish` would make, if the API server accepts them.
 
         Raises:
             ApiUnavailable: the Node cannot be read.
@@ -98,14 +98,14 @@ class NodeLabelPublisher:
         return changes
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write *desired* to the Node; return what that changed.
+        """Write *desired* to the Node; return the changes.
 
-        Own labels that are absent from it are removed if it is *complete* evidence and they
-        are not unread, and otherwise keep their value. Labels of others are not touched.
+        Our labels absent from *desired* are removed if it is *complete* evidence and they are not
+        unread, and otherwise keep their value. Others' labels are not touched.
 
         Raises:
-            ApiUnavailable: the write may have failed; try again after *retry_after_s*, or at any
-                time if that is ``None``.
+            ApiUnavailable: the write may have failed; retry after *retry_after_s*, or at any time
+                if that is ``None``.
         """
         now = self._read()
         changes = self._changes(now, desired, complete=complete)
@@ -125,10 +125,10 @@ class NodeLabelPublisher:
         return changes
 
     def remove(self) -> LabelChanges:
-        """Remove our labels and annotations from the Node, and nobody else's; return those.
+        """Remove only our labels and annotations from the Node; return the changes.
 
         Raises:
-            ApiUnavailable: they may still be there.
+            ApiUnavailable: they may still exist.
         """
         return self.publish(NOTHING, complete=True)
 
@@ -141,7 +141,7 @@ class NodeLabelPublisher:
         return self._read().labels
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Return whether the Node of this metadata differs from what the last publish left."""
+        """Return whether the Node of this metadata differs from the last published state."""
         if self._left is None:
             return False
         uid, left, yielded = self._left

@@ -1,4 +1,4 @@
-"""The interface of every label output: show what would change, publish, remove."""
+"""The interface of every label output: preview changes, publish, remove."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -20,13 +20,13 @@ FEATURES_DIRECTORY = Path("/etc/kubernetes/node-feature-discovery/features.d")
 """Of the host, read by NFD's worker there (nfd v0.19, source/local/local.go)."""
 
 FEATURE_FILE = FEATURES_DIRECTORY / "nodetopo"
-"""Files are read by name, and the value of a later file wins: ours after GFD's, ``gfd``."""
+"""NFD reads files by name, and a later file overrides: ours comes after GFD's, ``gfd``."""
 
 NAMESPACE = "nodetopo"
 """Of the objects in deploy/daemonset."""
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""Where a pod finds its own (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
+"""A pod's own namespace (Kubernetes, "Accessing the Kubernetes API from a Pod")."""
 
 _KEY = re.compile(f"(?=[^/]{{1,253}}/|[^/]*$)({DNS_NAME}/)?{PART}", re.ASCII)
 _VALUE = re.compile(f"({PART})?", re.ASCII)
@@ -36,12 +36,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredLabels:
-    """What should be published about a node, by one scan and one set of rules.
+    """The labels and annotations of a node, from one scan and one set of rules.
 
     Attributes:
         labels: value by key.
-        unread: keys that are not in *labels* because their facts were not read; if they are
-            published already, they stay.
+        unread: keys missing from *labels* because their facts were not read; published ones stay.
         annotations: of the Node, value by key; ``None`` leaves the existing ones.
     """
 
@@ -51,20 +50,20 @@ class DesiredLabels:
 
 
 NOTHING = DesiredLabels(annotations=_NONE)
-"""For a node from which everything of ours is removed."""
+"""For a node without anything of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChanges:
-    """How an output differs from what it should hold; true if a write is needed.
+    """The differences between an output and the desired labels; true if a write is needed.
 
     Attributes:
-        added: labels that are missing.
+        added: missing labels.
         changed: key → present value and wanted value.
-        removed: own labels that are removed.
-        kept: own labels that are not wanted, but stay: their absence is not proven yet.
+        removed: our labels to remove.
+        kept: our labels that are not wanted, but stay: their absence is not proven yet.
         is_there: whether the output holds anything of ours.
-        is_stale: whether something besides labels has to be written.
+        is_stale: whether a write is needed for other reasons than labels.
     """
 
     added: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +90,7 @@ class LabelOutput(Protocol):
 
     @property
     def needs_api(self) -> bool:
-        """Whether it is a part of the API server."""
+        """Whether the output is stored in the API server."""
 
     @property
     def is_on_node(self) -> bool:
@@ -102,32 +101,32 @@ class LabelOutput(Protocol):
         """Labels, as (key, value), that the output does not take; not sent again."""
 
     def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Return what :meth:`publish` would change; writes nothing.
+        """Return the changes that :meth:`publish` would make, without writing.
 
         Raises:
             AgentError: the output cannot be read.
         """
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Publish *desired*, by a write only if needed; return what changed.
+        """Publish *desired*, writing only if needed; return the changes.
 
-        Own labels that are absent from *desired* are removed only if *complete* says that their
-        absence is evidence, except for the unread ones. Labels of others are not touched.
+        Our labels absent from *desired* are removed only if the evidence is *complete* and they are
+        not unread. Others' labels are not touched.
 
         Raises:
-            AgentError: the write may have failed. An ApiUnavailable carries the pause that the
-                API server asked for.
+            AgentError: the write may have failed. An ApiUnavailable carries the pause requested by
+                the API server.
         """
 
     def remove(self) -> LabelChanges:
-        """Remove everything of ours; return what was removed.
+        """Remove everything of ours; return the changes.
 
         Raises:
-            AgentError: it may still be there.
+            AgentError: it may still exist.
         """
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
-        """Return whether the metadata of the Node shows that somebody changed our labels."""
+        """Return whether the Node's metadata shows foreign changes to our labels."""
 
 
 def compare(
@@ -139,9 +138,9 @@ def compare(
     is_there: bool,
     is_stale: bool = False,
 ) -> LabelChanges:
-    """Return how *present* differs from *wanted*.
+    """Return the differences between *present* and *wanted*.
 
-    *own* are our keys in *present*; of those that are not wanted *keep* stay, or all for ``None``.
+    *own* are our keys in *present*; unwanted keys in *keep* stay, or all for ``None``.
     """
     surplus = {key: present[key] for key in own if key not in wanted}
     kept = {key: value for key, value in surplus.items() if keep is None or key in keep}
@@ -160,7 +159,7 @@ def compare(
 
 
 def is_valid(key: str, value: str) -> bool:
-    """Return whether Kubernetes takes the label (API reference, "Labels and Selectors").
+    """Return whether Kubernetes accepts the label (API reference, "Labels and Selectors").
 
     For outputs that do not check labels themselves.
     """

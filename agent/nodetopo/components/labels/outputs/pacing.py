@@ -22,9 +22,9 @@ FOLLOWED_S = (2880.0, 4320.0)
 """The same for an output whose every change a watch shows: an hour, a fifth more or less."""
 
 CORRECTION_S = 60.0
-"""An output that has labels of ours already waits up to this long for others, by chance: 15,000
-new agents with a new label then write 250 times in a second, at 9 ms of the API server's CPU
-each."""
+"""Longest random delay before an output with existing labels is corrected: 15,000 new agents with a
+new label then write 250 times a second, at 9 ms of the API server's CPU each.
+"""
 
 GAP_S = 10.0
 """Between a write and the next read. It doubles each time that somebody changes our labels, up to
@@ -32,7 +32,10 @@ GAP_S = 10.0
 
 
 class OutputSchedule:
-    """When to read and write one output, and the result. One thread steps; any may note."""
+    """The schedule of reads and writes of one output, and its result.
+
+    One thread steps; any can note.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class OutputSchedule:
         spread: Spread = random.uniform,
         is_followed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Read nothing yet; *is_followed* returns whether a watch shows the output now."""
+        """Read nothing yet; *is_followed* returns whether a watch currently shows the output."""
         self._output = output
         self._clock = clock
         self._spread = spread
@@ -69,12 +72,12 @@ class OutputSchedule:
 
     @property
     def has_looked(self) -> bool:
-        """Whether the output was read at least once."""
+        """Whether the output has been read."""
         return not self._is_first
 
     @property
     def has_published(self) -> bool:
-        """Whether the output has ever been as it should be."""
+        """Whether the output has ever matched the desired labels."""
         return self._published is not None
 
     def note(self, node: Mapping[str, Any], *, is_new: bool) -> None:
@@ -120,7 +123,7 @@ class OutputSchedule:
         return due - self._clock()
 
     def _publish(self, desired: DesiredLabels, *, is_proven: bool) -> None:
-        """Publish *desired*, or at the first time only look whether a write can be put off."""
+        """Publish *desired*; the first time, only check whether the write can be delayed."""
         changes = None
         if self._is_first:
             changes = self._output.changes(desired, complete=is_proven)

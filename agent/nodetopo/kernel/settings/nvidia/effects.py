@@ -1,4 +1,4 @@
-"""What NVIDIA's settings become here: settings of ours, remarks, and refusals."""
+"""The effect of NVIDIA's settings: translated settings, remarks, and refusals."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -41,7 +41,7 @@ _SAME_VALUE: Mapping[str, str] = MappingProxyType(
         "FALLBACK_STRATEGIES": "config_fallbacks",
     }
 )
-"""Settings whose value is that of ours, by NVIDIA's name."""
+"""Settings whose value is used unchanged, by NVIDIA's name."""
 
 _SAME_TEXT: Mapping[str, str] = MappingProxyType(
     {
@@ -52,7 +52,7 @@ _SAME_TEXT: Mapping[str, str] = MappingProxyType(
         "DEFAULT_CONFIG": "default_config",
     }
 )
-"""Settings whose text our own reader parses, by NVIDIA's name."""
+"""Settings whose text our own parsers read, by NVIDIA's name."""
 
 _ROOTS: Mapping[str, str] = MappingProxyType(
     {
@@ -81,13 +81,13 @@ _LIBRARY_DIRS = (
 def join(chosen: dict[str, Given], nvidia: Mapping[str, Given]) -> tuple[str, ...]:
     """Put *nvidia*, by NVIDIA's name, into our settings *chosen*, by field.
 
-    The stronger place wins, and in one place our name.
+    The stronger source wins; within a source, our name wins.
 
     Returns:
-        What a person should know, a sentence each.
+        Remarks for a person, a sentence each.
 
     Raises:
-        InputError: it asks for something without which containers would not work.
+        InputError: an unsupported setting would leave containers broken.
     """
     sentences: list[str] = []
     for name, theirs in translated(nvidia).items():
@@ -116,7 +116,7 @@ def join(chosen: dict[str, Given], nvidia: Mapping[str, Given]) -> tuple[str, ..
 
 
 def remarks(given: Mapping[str, Given]) -> Iterator[str]:
-    """Yield a sentence for each setting that is not followed, with what happens instead."""
+    """Yield a remark for each setting that is not followed, with the behaviour used instead."""
     for name in NAMES:
         value = given.get(name.name)
         if value is None or name.ours:
@@ -137,12 +137,12 @@ def remarks(given: Mapping[str, Given]) -> Iterator[str]:
 
 
 def translated(given: Mapping[str, Given]) -> dict[str, Given]:
-    """Return the settings of ours that NVIDIA's settings *given* stand for, by field.
+    """Translate NVIDIA's settings *given* into ours, by field.
 
-    Those that depend on settings of ours too are in :func:`join`.
+    :func:`join` handles those that also depend on our settings.
 
     Raises:
-        InputError: one asks for something without which containers would not work.
+        InputError: an unsupported setting would leave containers broken.
     """
     strategies = given.get("device-list-strategy")
     if strategies is not None and (missing := set(strategies.value) - set(Strategy)):
@@ -185,10 +185,10 @@ def translated(given: Mapping[str, Given]) -> dict[str, Given]:
 
 
 def translated_health(given: Mapping[str, Given]) -> dict[str, Given]:
-    """Return the settings of ours that the two variables on XIDs stand for, by field.
+    """Translate the two XID variables into our settings, by field.
 
     All XIDs disabled and none enabled is no health check at all. With some enabled, only those
-    count: that is what NVIDIA's documentation says; v0.19.0 itself then checks nothing.
+    count, as NVIDIA's documentation says; v0.19.0 itself then checks nothing.
     """
     disabled, enabled = given.get(DISABLE), given.get(ENABLE)
     off, on = _xids(disabled), _xids(enabled)
@@ -206,10 +206,10 @@ def translated_health(given: Mapping[str, Given]) -> dict[str, Given]:
 
 
 def with_device_specs(strategies: Given, asked: Given) -> tuple[Given, str | None]:
-    """Return *strategies* with what ``pass-device-specs`` asks for, and a remark or ``None``.
+    """Apply ``pass-device-specs`` to *strategies*; return them with a remark or ``None``.
 
-    NVIDIA's plugin hands over device nodes only beside a strategy other than CDI's, because
-    CDI brings them (internal/plugin/server.go).
+    NVIDIA's plugin hands over device nodes only with a strategy other than CDI, because CDI
+    includes them (internal/plugin/server.go).
     """
     if not asked.value or "device-specs" in strategies.value:
         return strategies, None
@@ -253,7 +253,7 @@ def shared_placement(
 
 
 def _put(chosen: dict[str, Given], name: str, theirs: Given) -> Iterator[str]:
-    """Set *name* to NVIDIA's value, unless ours was given in a place as strong."""
+    """Set *name* to NVIDIA's value, unless ours was given in an equally strong source."""
     ours = chosen.get(name)
     if ours is None or theirs.place > ours.place:
         chosen[name] = theirs

@@ -1,7 +1,8 @@
 """NVIDIA's settings from its three places: command line over environment over file.
 
 The file, ``version: v1``, is JSON to NVIDIA's device plugin, so keys of its fixed sections count in
-any case of letters, and of a repeated key the last; what it ignores silently is a warning here.
+any case of letters, and of a repeated key the last; keys that it ignores silently cause a warning
+here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 VERSION = "v1"
 
 OURS = "nodetopo"
-"""The key of NVIDIA's file below which our own settings are; NVIDIA's plugin ignores it."""
+"""The key of our own settings in NVIDIA's file; NVIDIA's plugin ignores it."""
 
 SECTIONS = ("version", "flags", "resources", "sharing", "imex", OURS)
 
@@ -44,7 +45,7 @@ _NAME = re.compile(DNS_NAME)
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 _DEVICE = re.compile(rf"[0-9]+(:[0-9]+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+")
-"""How a device may be named (api/config/v1/replicas.go): index, MIG index or UUID."""
+"""Accepted names of a device (api/config/v1/replicas.go): index, MIG index or UUID."""
 
 _DURATION = re.compile(r"infinite|0|[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+")
 """Go's ``time.ParseDuration``, and NVIDIA's word for ever (api/config/v1/duration.go)."""
@@ -59,11 +60,11 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaFile:
-    """What NVIDIA's file sets.
+    """The settings in NVIDIA's file.
 
     Attributes:
         given: by NVIDIA's name.
-        ours: what is below :data:`OURS`; ``None`` for nothing.
+        ours: the value of the key :data:`OURS`; ``None`` without it.
         warnings: for a person, a sentence each.
     """
 
@@ -99,15 +100,15 @@ def joined(
 
 
 def is_nvidias(root: Value) -> bool:
-    """Tell whether the file has one of NVIDIA's sections; we have no such keys."""
+    """Return whether the file has one of NVIDIA's sections, none of which is a key of ours."""
     return any(key.lower() in SECTIONS for key in root.entries())
 
 
 def read(root: Value, place: SettingSource = SettingSource.FILE) -> NvidiaFile:
-    """Read a file for which :func:`is_nvidias` holds; *place* is how strong it is.
+    """Read a file for which :func:`is_nvidias` holds; *place* is its strength.
 
     Raises:
-        InputError: another version, or what NVIDIA's device plugin would not accept.
+        InputError: another version, or content that NVIDIA's device plugin rejects.
     """
     warnings: list[str] = list(root.repeated())
     sections = _section(root, SECTIONS, warnings)
@@ -241,10 +242,10 @@ def _renamed_resources(value: Value, warn: Warn) -> int:
 
 
 def _resource(value: Value) -> str:
-    """Return a resource's name with NVIDIA's prefix, which may be left out in the file.
+    """Return a resource name with NVIDIA's prefix, which the file can omit.
 
     Raises:
-        InputError: it is no name.
+        InputError: it is not a resource name.
     """
     text = value.scalar()
     if not isinstance(text, str):
@@ -319,7 +320,7 @@ def _replicated(item: Value, *, is_renamed: bool, warn: Warn) -> tuple[str, int]
 
 
 def _is_all(devices: Value) -> bool:
-    """Tell whether all devices are meant; every other choice is ignored, if it is valid."""
+    """Return whether all devices are selected; any other valid selection is ignored."""
     if devices.is_list():
         for item in devices.items():
             device = item.scalar()
@@ -347,10 +348,10 @@ def _given(name: Name, text: str, origin: str, place: SettingSource) -> Given:
 
 
 def _parsed(name: Name, text: str) -> Any:
-    """Return the value of *name* that *text* holds.
+    """Parse *text* as a value of *name*.
 
     Raises:
-        ValueError: it holds none; the message says what it is instead.
+        ValueError: it is invalid; the message describes it.
     """
     match name.kind:
         case ValueKind.SWITCH:

@@ -1,4 +1,4 @@
-"""Every setting of NVIDIA's device plugin: its names in the three places, and what it does here."""
+"""Every setting of NVIDIA's device plugin: its names in the three sources, and its effect here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 
 
 class ValueKind(Enum):
-    """What a value is."""
+    """The type of a setting's value."""
 
     SWITCH = auto()
     TEXT = auto()
@@ -26,17 +26,17 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """One setting of NVIDIA's.
+    """A setting of NVIDIA's device plugin.
 
     Attributes:
         flags: without the dashes, the usual one first.
         variables: of the environment; the first that is set counts.
         path: in the file of ``version: v1``, ``None`` where that has no such key.
-        words: what a :attr:`ValueKind.WORD` or each of :attr:`ValueKind.WORDS` may be.
-        ours: the settings of ours that it sets, by field.
-        agrees: values of a setting without ``ours`` that need no remark, because they ask
-            for what happens anyway; ``None`` for all values.
-        instead: what happens in place of what was asked for.
+        words: valid values of a :attr:`ValueKind.WORD` and of each of :attr:`ValueKind.WORDS`.
+        ours: our settings that it sets, by field.
+        agrees: values of a setting without ``ours`` that need no remark, because they match what
+            happens anyway; ``None`` for all values.
+        instead: the behaviour used instead.
     """
 
     kind: ValueKind
@@ -50,12 +50,12 @@ class Name:
 
     @property
     def name(self) -> str:
-        """Return the shortest name, which tells it from the others."""
+        """Return the shortest name, which is unique."""
         names = (*self.flags, *filter(None, (self.path,)), *self.variables)
         return names[0]
 
     def all_names(self) -> Iterator[str]:
-        """Yield the name in each place, as it is written there."""
+        """Yield the name in each source, as written there."""
         yield from (f"--{flag}" for flag in self.flags)
         yield from self.variables
         if self.path is not None:

@@ -1,4 +1,4 @@
-"""What the Topology Manager sees of a pod, and where the devices are that it would get."""
+"""The Topology Manager's view of a pod, and the places of the devices that it would get."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,11 +33,11 @@ Places = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Resources that are placed together: a container's, or with scope ``pod`` the pod's.
+    """Resources placed together: a container's, or with scope ``pod`` the pod's.
 
     Attributes:
-        amounts: resources for GPUs and RDMA; of pods that get CPUs and memory of their own also
-            ``cpu`` in whole CPUs, ``memory`` and huge pages in bytes.
+        amounts: resources for GPUs and RDMA; for pods with exclusive CPUs and memory also ``cpu``
+            in whole CPUs, ``memory`` and huge pages in bytes.
     """
 
     subject: str
@@ -81,7 +81,7 @@ def missing_demands(snapshot: Snapshot) -> Iterator[Missing]:
 
 
 def demands(pod: Pod, settings: KubeletSettings) -> tuple[Demand, ...]:
-    """Return what is placed at once for *pod*, in its containers' order, if it is known."""
+    """Return the demands of *pod* that are placed at once, in its containers' order, if known."""
     # The CPU and Memory Managers pass over pods with resources of their own
     # (1.36 pkg/kubelet/cm/cpumanager/policy_static.go, memorymanager/policy_static.go).
     is_pinned = not asks_as_a_pod(pod) and class_of(pod) == QosClass.GUARANTEED
@@ -152,7 +152,7 @@ def width(spots: Places, amount: int) -> int | None:
 def preferred(spots: Places, amount: int) -> frozenset[frozenset[int]]:
     """Return the sets of NUMA nodes that the kubelet prefers for *amount* devices.
 
-    They are the smallest that have so many, on an empty node; none where no set has them.
+    These are the smallest sets with enough devices on an empty node, if any.
     """
     size = width(spots, amount)
     nodes = {node for spot in spots for node in spot}
@@ -194,7 +194,7 @@ def uneven(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Finding]:
 
 
 def missing_widths(snapshot: Snapshot, settings: KubeletSettings) -> Iterator[Missing]:
-    """Name the Memory Manager's state where a pod with GPUs gets memory of its own."""
+    """Name the missing Memory Manager state if a pod with GPUs gets reserved memory."""
     if settings.memory_manager_policy != "Static" or _allocatable_memory(snapshot):
         return
     for pod in wanting(snapshot):
@@ -228,7 +228,7 @@ def _widths(snapshot: Snapshot, settings: KubeletSettings, demand: Demand) -> Ma
 
 
 def _allocatable_memory(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the bytes of each NUMA node that pods may have; empty if not known."""
+    """Return each NUMA node's bytes for pods; empty if unknown."""
     state = snapshot.kubelet_state.memory if snapshot.kubelet_state else None
     blocks = state.blocks if state else ()
     return tuple(block.allocatable for block in blocks if block.kind == MEMORY)

@@ -252,7 +252,7 @@ def _path(settings: KubeletSettings, name: str) -> str:
 def _wrong_cpus(
     snapshot: Snapshot, settings: KubeletSettings, state: CpuState, default: CpuSet
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is observed and expected of the sets of CPUs in the state file."""
+    """Yield the observed and expected CPU sets that differ in the state file."""
     options, reservation = settings.cpu_manager_options, reserved_cpus(settings)
     is_strict = is_on(options, "strict-cpu-reservation")
     if reservation is not None and options is not None:
@@ -333,7 +333,7 @@ def memory_manager_state(snapshot: Snapshot) -> Judgement:
 def _wrong_memory(
     snapshot: Snapshot, settings: KubeletSettings, state: MemoryState
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is observed and expected of the memory in the state file."""
+    """Yield the observed and expected memory that differs in the state file."""
     nodes = {node.id: node for node in snapshot.numa_nodes or ()}
     known = {block.numa_node for block in state.blocks}
     if snapshot.numa_nodes is not None and known != set(nodes):

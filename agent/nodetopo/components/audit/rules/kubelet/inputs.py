@@ -166,7 +166,7 @@ def place(settings: KubeletSettings, field: str) -> str:
 
 
 def version(snapshot: Snapshot) -> str | None:
-    """Return the version of the kubelet, by its own word or by the Node object."""
+    """Return the version of the kubelet, from the kubelet or the Node object."""
     return snapshot.kubelet_version
 
 
@@ -205,12 +205,12 @@ def unreadable(settings: KubeletSettings, resource: str) -> Iterator[Finding]:
 
 
 def is_on(options: Mapping[str, str] | None, name: str) -> bool:
-    """Return whether a policy option is stated and true."""
+    """Return whether a policy option is set and true."""
     return go_bool((options or {}).get(name, "")) is True
 
 
 def is_cpu_list(text: str) -> bool:
-    """Return whether the kubelet can read *text* as CPUs (``k8s.io/utils/cpuset`` Parse)."""
+    """Return whether the kubelet can parse *text* as CPUs (``k8s.io/utils/cpuset`` Parse)."""
     return _LIST.fullmatch(text) is not None
 
 

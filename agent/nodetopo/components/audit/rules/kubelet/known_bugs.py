@@ -44,13 +44,12 @@ class Bug:
     """A bug of the kubelet.
 
     Attributes:
-        has: whether a release has it, given its patch number (``None`` if not known).
-        strikes: whether it matters on this node; decided from known facts only.
-        effect: what happens.
-        cure: the release to use, or what to avoid.
+        has: whether a release has it, given its patch number (``None`` if unknown).
+        strikes: whether it affects this node; decided from known facts only.
+        effect: on the node.
+        cure: the release to use, or the setting to avoid.
         issue: its number at kubernetes/kubernetes.
-        evidence: what it does to the pods that run now; ``None`` where it does nothing to them,
-            or that is not known.
+        evidence: its effect on running pods; ``None`` without one, or if unknown.
     """
 
     has: Callable[[Release, int | None], bool]
@@ -102,9 +101,9 @@ def _lost_container(snapshot: Snapshot) -> str | None:
 
 
 def _free_in_whole_cores(snapshot: Snapshot) -> int | None:
-    """Return how many CPUs 1.36.3 pkg/kubelet/cm/cpumanager/policy_static.go compares with.
+    """Return the CPU count that 1.36.3 pkg/kubelet/cm/cpumanager/policy_static.go compares with.
 
-    That is GetAvailablePhysicalCPUs: the shared CPUs without those on a reserved core.
+    It is GetAvailablePhysicalCPUs: the shared CPUs except those on a reserved core.
     """
     settings = starting(snapshot)
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state else None
@@ -154,9 +153,9 @@ BUGS: tuple[Bug, ...] = (
 
 
 def caution(before: Snapshot, after: Snapshot) -> str | None:
-    """Return the bugs that a change of the node from *before* to *after* brings about.
+    """Return the bugs that a change of the node from *before* to *after* exposes.
 
-    A release that is not known may have every bug. ``None`` where there are none.
+    An unknown release may have every bug. ``None`` without bugs.
     """
     old, text = set(_possible(before)), version(after)
     subject = "a kubelet with this bug" if release(text) is None else f"kubelet {text}"

@@ -1,4 +1,4 @@
-"""Policy options of the CPU and Topology Managers, and whether the kubelet starts with them."""
+"""Policy options of the CPU and Topology Managers, and their validity at the kubelet's start."""
 
 import re
 from collections.abc import Iterator, Mapping

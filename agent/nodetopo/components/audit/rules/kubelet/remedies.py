@@ -19,7 +19,7 @@ _NODES_WITHOUT_OPTION = 8
 """pkg/kubelet/cm/topologymanager/topology_manager.go, defaultMaxAllowableNUMANodes."""
 
 _SYSTEM_MEMORY = "2Gi"
-"""What a node with nothing but the kubelet and the driver needs; a choice for the rules' sake."""
+"""Memory for a node with only the kubelet and the driver; an arbitrary choice for the rules."""
 
 
 def restarted_with(change: Change | None = None, *, drained: bool = False, **values: Any) -> Cure:
@@ -133,7 +133,7 @@ def _reserving(cores: Iterable[CpuSet]) -> Mapping[str, Any]:
 
 
 def memory_reserved(_: Snapshot, before: KubeletSettings) -> Mapping[str, Any]:
-    """Reserve memory for the system, and on NUMA node 0 what the Memory Manager wants reserved."""
+    """Reserve memory for the system, with the Memory Manager's reservation on NUMA node 0."""
     system = {**(before.system_reserved or {})}
     system.setdefault("memory", _SYSTEM_MEMORY)
     eviction = {**(before.eviction_hard or {}), "memory.available": "100Mi"}

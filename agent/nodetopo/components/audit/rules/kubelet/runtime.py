@@ -22,8 +22,9 @@ from nodetopo.model.snapshot import Snapshot
 _DOCS = "https://kubernetes.io/docs"
 
 _FEW_PIDS = 4096
-"""OpenShift's default, the smallest that a large distribution gives; a choice, not a limit of
-anything: each GPU of a job has a process with some hundred threads beside its data loaders."""
+"""OpenShift's default, the smallest of a large distribution; a choice, not a hard limit: each GPU
+of a job has a process with some hundred threads plus its data loaders.
+"""
 
 
 @rule(
@@ -164,10 +165,10 @@ def drift(snapshot: Snapshot) -> Judgement:
 
 
 def _comparable(settings: KubeletSettings, field: str) -> Any:
-    """Return the value of *field*, without what the kubelet itself writes into it.
+    """Return the value of *field*, without the kubelet's own additions.
 
-    With ``reservedSystemCPUs`` it replaces the CPUs of both reservations
-    (1.36 cmd/kubelet/app/server.go).
+    With ``reservedSystemCPUs`` it replaces the CPUs of both reservations (1.36
+    cmd/kubelet/app/server.go).
     """
     value = stated(settings, field)
     if field in ("systemReserved", "kubeReserved") and value and settings.reserved_system_cpus:
@@ -184,7 +185,7 @@ def _comparable(settings: KubeletSettings, field: str) -> Any:
 
 
 def _normal(value: Any) -> Any:
-    """Return what equal values have in common however they are written: 1Gi is 1024Mi."""
+    """Normalise *value*, so that equal values compare equal: 1Gi is 1024Mi."""
     if isinstance(value, Mapping):
         return {key: _normal(item) for key, item in value.items()}
     if isinstance(value, tuple):

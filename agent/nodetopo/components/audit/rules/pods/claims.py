@@ -28,7 +28,7 @@ STATIC = "static"
     reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
 )
 def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
-    """Look for containers with GPUs by claim and CPUs of their own."""
+    """Find containers with GPUs by claim and exclusive CPUs."""
     yield from missing_pods(snapshot)
     with_claims = tuple(_with_claims(snapshot))
     if not with_claims:
@@ -53,7 +53,7 @@ def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
 
 
 def _with_claims(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
-    """Yield the containers whose claims have GPUs, or may have, as nothing is allocated yet."""
+    """Yield the containers whose claims have GPUs, or could, while not allocated."""
     places = ClaimedGpus(snapshot)
     for pod in snapshot.pods or ():
         for container in pod.containers:

@@ -1,4 +1,4 @@
-"""Inputs of the rules on pods: which pods count, what they ask for, and what is not known."""
+"""Inputs of the rules on pods: the relevant pods, their requests, and unknown inputs."""
 
 import re
 from collections import Counter
@@ -35,9 +35,9 @@ def jobs(snapshot: Snapshot) -> Iterator[Pod]:
 
 
 def waiting(snapshot: Snapshot) -> Iterator[Pod]:
-    """Yield the jobs that do not run yet, whose resources are still to be found somewhere.
+    """Yield the jobs that do not run yet, and still need resources.
 
-    A pod that runs has them, whatever the node tells now, and in whatever way it got them.
+    A running pod has its resources, whatever the node reports now.
     """
     return (pod for pod in jobs(snapshot) if pod.phase != "Running")
 
@@ -62,7 +62,7 @@ def whole_gpus(container: Container) -> int:
 
 
 def is_extended(resource: str) -> bool:
-    """Return whether a device plugin or a person added *resource* to the node."""
+    """Return whether *resource* was added to the node by a device plugin or a person."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
@@ -89,10 +89,10 @@ def others(container: Container) -> tuple[str, ...]:
 
 
 def effective(pod: Pod) -> Mapping[str, int]:
-    """Return resource → amount that a node must have free for *pod*.
+    """Return resource → free amount that a node needs for *pod*.
 
-    What its containers hold at once, but CPU, memory and huge pages of the pod as a whole
-    replace their sums (k8s.io/component-helpers ``resource.PodRequests``, 1.36).
+    The sum of simultaneous containers; pod-level CPU, memory and huge pages replace it
+    (k8s.io/component-helpers ``resource.PodRequests``, 1.36).
     """
     held = {name: amount for name, amount in at_once(pod, asked).items() if amount > 0}
     whole = {**(pod.limits or {}), **(pod.requests or {})}
@@ -122,7 +122,7 @@ def missing_of_gpu_pods(
     what: str,
     is_known: Callable[[Pod, Container], bool],
 ) -> Iterator[Missing]:
-    """Name the containers with GPUs of which *what* is not known, and what hides GPUs."""
+    """Name the containers with GPUs whose *what* is unknown, and the inputs that hide GPUs."""
     yield from missing_specs(snapshot)
     names = listed(
         container_name(pod, container)
@@ -134,7 +134,7 @@ def missing_of_gpu_pods(
 
 
 def missing_environment(snapshot: Snapshot) -> Iterator[Missing]:
-    """Name the containers with GPUs of which variables are not known, those of envFrom too."""
+    """Name the containers with GPUs and unknown variables, including those of envFrom."""
     yield from missing_of_gpu_pods(
         snapshot, "environment", lambda _, container: container.environment is not None
     )
@@ -148,9 +148,9 @@ def missing_environment(snapshot: Snapshot) -> Iterator[Missing]:
 
 
 def offered(snapshot: Snapshot) -> Mapping[str, int] | None:
-    """Return extended resource → capacity of the node as it is known; ``None`` if it is not.
+    """Return extended resource → known capacity of the node; ``None`` if unknown.
 
-    The Node object is asked first: the kubelet's own answer lacks devices that are unhealthy now.
+    The Node object takes precedence: the kubelet's answer lacks unhealthy devices.
     """
     status = snapshot.node_status
     if status is not None and status.capacity is not None:
@@ -174,7 +174,7 @@ GANGS = frozenset(
 
 
 OFTEN = frozenset({"Job", "JobSet", "LeaderWorkerSet", "RayCluster", "RayJob", "StatefulSet"})
-"""Kinds whose pods may be one job: taken for one where they set up NCCL's network."""
+"""Kinds whose pods can form one job; assumed if they configure NCCL's network."""
 
 
 NETWORK_VARIABLES = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_")
@@ -206,10 +206,10 @@ def part(pod: Pod) -> Part | None:
 
 
 def is_spread(pod: Pod) -> bool:
-    """Return whether *pod* is known to be one of several that communicate through NCCL.
+    """Return whether *pod* is known to be in a multi-pod job that communicates through NCCL.
 
-    A manifest says how many there will be; of a running pod the operators' names do, since
-    a worker 1 has a worker 0 beside it.
+    A manifest states the number of pods; for a running pod the operators' names show it, since a
+    worker 1 implies a worker 0.
     """
     if pod.replicas is None:
         place = part(pod)
@@ -253,10 +253,10 @@ def _has_port(hca: Hca, layer: LinkLayer, rate_gbps: float) -> bool:
 
 
 def has_nvlink(snapshot: Snapshot) -> bool:
-    """Return whether GPUs of the node are known to have NVLinks that carry traffic."""
+    """Return whether GPUs of the node are known to have active NVLinks."""
     return any(link.is_active for link in snapshot.nvlinks or ())
 
 
 def spans_nodes(snapshot: Snapshot) -> bool:
-    """Return whether the node's NVLinks are part of a fabric of several nodes."""
+    """Return whether the node's NVLinks are part of a multi-node fabric."""
     return any(map(cluster_uuid, snapshot.gpus))

@@ -29,7 +29,7 @@ alike, or if both have the same ``NCCL_HOSTID`` (NVIDIA/nccl v2.30.7-1 ``src/mis
 """
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-"""The variable by which NVIDIA's container runtime learns which GPUs to inject."""
+"""The variable that selects the GPUs that NVIDIA's container runtime injects."""
 
 NOTHING = ("", "none", "void")
 """Its values that name no GPU (NVIDIA/nvidia-container-toolkit v1.18 ``internal/config/image``)."""
@@ -144,9 +144,9 @@ def _with_variable(snapshot: Snapshot) -> Iterator[tuple[Pod, Container, str | N
 
 
 def _is_heeded(snapshot: Snapshot, pod: Pod, container: Container) -> bool:
-    """Return whether NVIDIA's runtime runs the pod and goes by the variable.
+    """Return whether NVIDIA's runtime runs the pod and honours the variable.
 
-    It goes by that of a privileged container whatever the toolkit's settings are.
+    For a privileged container it does so regardless of the toolkit's settings.
     """
     host = snapshot.host
     configs = (None if host is None else host.runtime_configs) or ()

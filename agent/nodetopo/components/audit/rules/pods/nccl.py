@@ -1,7 +1,7 @@
-"""Rules on the NCCL variables that pods set: whether NCCL reads them, and what they do here.
+"""Rules on the NCCL variables of pods: whether NCCL reads them, and their effect on this node.
 
-What a value does is taken from NVIDIA/nccl v2.30.7-1: ``src/graph/paths.cc``,
-``src/transport/nvls.cc`` and ``docs/userguide/source/env.rst``.
+Effects of values follow NVIDIA/nccl v2.30.7-1: ``src/graph/paths.cc``, ``src/transport/nvls.cc``
+and ``docs/userguide/source/env.rst``.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ IN_USE = (2, 18)
 """The oldest NCCL that a variable must be for: PyTorch 2.1, of 2023, came with it."""
 
 MOST = 20
-"""Variables of one container that findings name; a pod may set thousands."""
+"""Variables of one container named in findings; a pod can set thousands."""
 
 _GUIDE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
@@ -141,7 +141,7 @@ _WATCHED = (
     reference=_GUIDE,
 )
 def harmful_variables(snapshot: Snapshot) -> Judgement:
-    """Compare the variables of containers with GPUs with what the node has."""
+    """Compare the NCCL variables of containers with GPUs with the node's hardware."""
     places = [PlacedContainer(snapshot, pod, container) for pod, container in with_gpus(snapshot)]
     yield from missing_environment(snapshot)
     for place in places:

@@ -1,7 +1,7 @@
-"""NCCL variables that keep a pod from the adapters and interfaces of the node it is on.
+"""NCCL variables that keep a pod from its node's adapters and interfaces.
 
-What a value does is taken from NVIDIA/nccl v2.30.7-1: ``src/transport/net_ib``, ``src/os/linux.cc``
-and ``docs/userguide/source/env.rst``.
+Effects of values follow NVIDIA/nccl v2.30.7-1: ``src/transport/net_ib``, ``src/os/linux.cc`` and
+``docs/userguide/source/env.rst``.
 """
 
 import re
@@ -54,7 +54,7 @@ _ANY = -1
 """The port of an entry that names none."""
 
 Remarks = Iterator[tuple[str, str]]
-"""What is observed of a variable, and what is expected."""
+"""The observed and the expected value of a variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Choice:
     excludes: bool
 
     def takes(self, hca: Hca, port: HcaPort) -> bool:
-        """Return whether the list leaves *port* of *hca* to NCCL."""
+        """Return whether the list lets NCCL use *port* of *hca*."""
         is_named = any(
             entry.is_of(hca, is_exact=self.is_exact) and entry.has(port) for entry in self.entries
         )
@@ -96,7 +96,7 @@ class Choice:
 
 
 def choice(value: str) -> Choice:
-    """Return what *value* of ``NCCL_IB_HCA`` says; an empty one leaves every HCA to NCCL."""
+    """Parse *value* of ``NCCL_IB_HCA``; an empty value selects every HCA."""
     excludes = value.startswith("^")
     rest = value[excludes:]
     is_exact = rest.startswith("=")
@@ -111,7 +111,7 @@ def choice(value: str) -> Choice:
 
 
 def wrong_hcas(snapshot: Snapshot, value: str) -> Remarks:
-    """Yield what is wrong with *value* on this node, whose HCAs the pod sees."""
+    """Yield the faults of *value* on this node, whose HCAs the pod sees."""
     chosen = choice(value)
     shown = f"NCCL_IB_HCA={value[:SHOWN]}"
     ports = tuple(_ports(snapshot))
@@ -183,7 +183,7 @@ LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class PlacedContainer:
-    """A container with GPUs of a pod, and its node: values of NCCL variables, and what it has."""
+    """A container with GPUs, its pod and node: NCCL variables, and available hardware."""
 
     snapshot: Snapshot
     pod: Pod
@@ -198,41 +198,41 @@ class PlacedContainer:
         return f"{name}={self.value(name)[:SHOWN]}"
 
     def number(self, name: str) -> int | None:
-        """Return the number that NCCL takes the value for; ``None`` where there is no value.
+        """Return the value as NCCL parses it; ``None`` without a value.
 
-        What begins with no number is 0, as ``true`` is (``strtoll``, NVIDIA/nccl v2.30.7-1
-        ``src/misc/param.cc``).
+        A text that does not begin with a number, such as ``true``, is 0 (``strtoll``, NVIDIA/nccl
+        v2.30.7-1 ``src/misc/param.cc``).
         """
         value = self.value(name)
         return number(value) if value else None
 
     def is_off(self, name: str) -> bool:
-        """Return whether the value of *name* is 0 to NCCL."""
+        """Return whether NCCL reads the value of *name* as 0."""
         return self.number(name) == 0
 
     def is_on(self, name: str) -> bool:
-        """Return whether the value of *name* is any other number."""
+        """Return whether NCCL reads the value of *name* as another number than 0."""
         return self.number(name) not in (None, 0)
 
     @property
     def has_peers(self) -> bool:
-        """Whether it has several whole GPUs."""
+        """Whether the container has several whole GPUs."""
         return whole_gpus(self.container) > 1
 
     @property
     def asks_for_rdma(self) -> bool:
-        """Whether it asks for HCAs that NCCL itself supports; EFA needs a plugin of its own."""
+        """Whether it requests HCAs that NCCL supports natively; EFA needs a plugin."""
         names = others(self.container)
         return any(is_rdma(name) and "efa" not in name for name in names)
 
     @property
     def is_of_the_host(self) -> bool:
-        """Whether it is part of a job of several pods in the host's network."""
+        """Whether it is part of a multi-pod job in the host's network."""
         return bool(self.pod.uses_host_network) and is_spread(self.pod)
 
     @property
     def has_plugin(self) -> bool:
-        """Whether a network plugin comes first, which may ignore NCCL's own variables."""
+        """Whether a network plugin takes precedence, which can ignore NCCL's variables."""
         return self.value("NCCL_NET_PLUGIN").casefold() not in ("", "none")
 
 
@@ -252,11 +252,11 @@ def number(text: str) -> int:
 # ``ncclTopoCheckGdr``.
 
 C2C = "NCCL_NET_GDR_C2C"
-"""Whether an HCA at a Grace CPU may reach the memory of that CPU's GPU."""
+"""Whether an HCA at a Grace CPU can reach the memory of that CPU's GPU."""
 
 
 GDR = "NCCL_NET_GDR_LEVEL"
-"""The farthest that an HCA may be from a GPU whose memory it reaches."""
+"""The largest distance at which an HCA reaches a GPU's memory."""
 
 
 P2P = "NCCL_P2P_LEVEL"
@@ -268,11 +268,11 @@ LEVELS = tuple(path.name for path in NcclPath if path <= NcclPath.SYS)
 
 
 _OLD = (NcclPath.LOC, NcclPath.PIX, NcclPath.PXB, NcclPath.PHB, NcclPath.SYS)
-"""What the digits stand for; greater numbers for the last."""
+"""Meanings of the digits; greater numbers mean the last."""
 
 
 def level(place: PlacedContainer, name: str) -> NcclPath | None:
-    """Return the level that the value of *name* sets; ``None`` where NCCL keeps its own."""
+    """Return the level set by *name*; ``None`` if NCCL keeps its default."""
     value = place.value(name)
     if value in LEVELS:
         return NcclPath[value]
@@ -309,9 +309,9 @@ def without_gpudirect(place: PlacedContainer) -> Remarks:
 
 
 def missing_for_level(place: PlacedContainer) -> tuple[Missing, ...]:
-    """Name what is not known of the paths from GPUs to HCAs, if a level may be too low for them.
+    """Name unknown paths from GPUs to HCAs, if a level may be too low for them.
 
-    A virtual machine may have a file that gives NCCL another topology than its own.
+    A virtual machine can have a file that gives NCCL a different topology.
     """
     _, most = _gdr_limit(place)
     snapshot = place.snapshot
@@ -334,7 +334,7 @@ def missing_for_level(place: PlacedContainer) -> tuple[Missing, ...]:
 
 
 def _gdr_limit(place: PlacedContainer) -> tuple[str, NcclPath | None]:
-    """Return the variable that limits how far HCAs may be, and the limit."""
+    """Return the variable that limits the distance of HCAs, and the limit."""
     if place.value("NCCL_TOPO_FILE"):
         return GDR, None
     most = level(place, GDR)
@@ -343,7 +343,7 @@ def _gdr_limit(place: PlacedContainer) -> tuple[str, NcclPath | None]:
 
 
 UNREACHABLE = ("docker", "virbr")
-"""Prefixes of interfaces that lead only to the own node, beside ``lo`` itself."""
+"""Prefixes of interfaces that lead only to the own node, in addition to ``lo``."""
 
 
 PEERMEM = "nvidia_peermem"
@@ -364,9 +364,9 @@ _INTERFACES = "NCCL_SOCKET_IFNAME"
 
 
 def _has_hcas(place: PlacedContainer) -> bool:
-    """Return whether NCCL in *place* surely reaches HCAs.
+    """Return whether NCCL in *place* certainly reaches HCAs.
 
-    It asks for them, or is a privileged part of a job in the host's network, where it has all.
+    It requests them, or is a privileged part of a job in the host's network, which has all.
     """
     return place.asks_for_rdma or (_sees_host(place) and bool(network_hcas(place.snapshot)))
 
@@ -444,7 +444,7 @@ def _is_turned_away(place: PlacedContainer) -> bool:
 
 
 def _sees_hcas(place: PlacedContainer) -> bool | None:
-    """Return whether the pod sees the HCAs of the node, and no others; ``None``: not known."""
+    """Return whether the pod sees exactly the node's HCAs; ``None`` if unknown."""
     kernel = place.snapshot.kernel
     if place.pod.uses_host_network:
         return True
@@ -452,9 +452,9 @@ def _sees_hcas(place: PlacedContainer) -> bool | None:
 
 
 def gids(place: PlacedContainer) -> Remarks:
-    """Find an index at which RoCE ports of the host have no address.
+    """Find a GID index without an address on the host's RoCE ports.
 
-    In a network of its own a pod may have addresses that were not there when the ports were read.
+    In its own network namespace, a pod can have addresses added after the ports were read.
     """
     index = place.number(_GID)
     is_read = _has_hcas(place) and not place.has_plugin and bool(place.pod.uses_host_network)
@@ -501,7 +501,7 @@ def _leads_nowhere(name: str) -> bool:
 
 
 def missing(place: PlacedContainer) -> Iterator[Missing]:
-    """Name what is not known of the node and decides what a variable of *place* does."""
+    """Name the unknown inputs that decide the effect of a variable of *place*."""
     value = _list(place)
     snapshot = place.snapshot
     if snapshot.hcas is None and _asks_about_hcas(place):

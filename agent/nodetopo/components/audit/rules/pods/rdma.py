@@ -1,4 +1,4 @@
-"""Rules on RDMA for pods: jobs over several nodes have it, and may lock memory for it."""
+"""Rules on RDMA for pods: multi-node jobs request it, and can lock memory for it."""
 
 from nodetopo.checks.inputs import adapters, missing_hcas, no_adapters, unknown_of
 from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
@@ -72,7 +72,7 @@ def spread_jobs(snapshot: Snapshot) -> Judgement:
 
 
 def _reaches_hcas(pod: Pod, container: Container) -> bool | None:
-    """Return whether *container* may reach HCAs; any resource but GPUs may be one for them."""
+    """Return whether *container* may reach HCAs; any resource except GPUs could be one for them."""
     if others(container):
         return True
     ways = (pod.uses_host_network, container.is_privileged, pod.has_other_devices)

@@ -76,7 +76,7 @@ def shared_memory(snapshot: Snapshot) -> Judgement:
     reference="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
 )
 def capacity(snapshot: Snapshot) -> Judgement:
-    """Compare what waiting pods ask for with what one pod can have at most."""
+    """Compare the requests of waiting pods with the most that one pod can have."""
     yield from _missing(snapshot)
     status = snapshot.node_status
     shared = {} if status is None else status.allocatable or {}
