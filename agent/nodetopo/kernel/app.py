@@ -189,7 +189,7 @@ class Daemon:
                 kernel.not_ready,
                 kernel.heartbeats.silence_s,
                 page=kernel.page,
-                page_everywhere=kernel.settings.status_page_everywhere,
+                page_everywhere=kernel.page_everywhere,
             )
         except AgentError as error:
             # A taken port must not keep GPUs from being served.

@@ -187,6 +187,7 @@ class Kernel:
         companion: offers other devices alongside GPUs.
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
+        page_everywhere: whether clients of other hosts can see them too.
         start: runs a loop in a thread, by its name.
         admit: checks changed settings for components that they may start, as ``reconfigured``
             of a component does; returns the function that starts them.
@@ -213,6 +214,7 @@ class Kernel:
     companion: Companion = field(default_factory=NoCompanion)
     claims: Claims | None = None
     page: Answer | None = None
+    page_everywhere: bool = False
     start: Callable[[str, Loop], None] = _start_nothing
     admit: Callable[[Settings], Callable[[], None]] = _admit_nobody
     running: tuple[Component, ...] = ()

@@ -26,6 +26,7 @@ class Page(Component):
         self._lock = threading.Lock()
         self._page: StatusPage | None = None
         kernel.page = self.answer
+        kernel.page_everywhere = kernel.settings.status_page_everywhere
 
     def answer(self, target: str) -> "Answer | None":
         """Return the answer to a request for *target*; ``None`` where it is no page."""
