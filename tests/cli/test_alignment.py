@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from nodetopo.cli.alignment import plain, text
 from nodetopo.cli.output import Style
-from nodetopo.cli.reports import plain, text
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.alignment.record import PodAlignment
 from nodetopo.model.pod import Pod

@@ -1,15 +1,18 @@
 """Rules: a claim about a node, and a generator that judges a snapshot by it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Self, TypeAlias, TypedDict, Unpack
+from typing import NamedTuple, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
+from nodetopo.errors import InputError, closest
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca, HcaPort
 from nodetopo.model.snapshot import Snapshot
+
+AnyClaim = TypeVar("AnyClaim", bound="Claim")
 
 PAGE = "docs/reference/checks.md"
 """The page that describes every rule, under a heading that is its code."""
@@ -283,3 +286,23 @@ def needed(rule: Rule) -> tuple[str, ...]:
                     name = name.replace(words, general)
                 names.append(name)
     return tuple(dict.fromkeys(names))
+
+
+def by_code(code: str, claims: Iterable[AnyClaim]) -> AnyClaim:
+    """Return the claim with *code*, in either case.
+
+    Raises:
+        InputError: there is none.
+    """
+    known = {claim.code: claim for claim in claims}
+    claim = known.get(code.strip().upper())
+    if claim is None:
+        hint = suggestion(code.upper(), known)
+        raise InputError(f"unknown check {code!r}", f"{hint}`nodetopo explain` lists all")
+    return claim
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the name of *known* that is near to *name*, as a question; empty for none."""
+    close = closest(name, list(known), cutoff=0.5)
+    return f"did you mean {close!r}? " if close else ""

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from nodetopo.checks.rule import Area
-from nodetopo.cli import output, reports
+from nodetopo.cli import alignment, output, reports
 from nodetopo.cli.output import Answer
 from nodetopo.cli.source import load, manifest_of, pods_of_manifest
 from nodetopo.components.audit.alignment.measure import measured
@@ -15,8 +15,6 @@ from nodetopo.model.snapshot import Snapshot
 
 def run(args: Namespace) -> int:
     """Run the audit rules; 1 when one failed, 3 when one could not tell."""
-    # Keeps `completion` and help fast.
-
     rules = reports.selected(AUDIT, args.only, "audit")
     if args.manifest is not None:
         text = manifest_of(args)
@@ -32,10 +30,10 @@ def run(args: Namespace) -> int:
     def with_alignment(answer: Answer) -> Answer:
         """Return *answer* with what every running pod with GPUs or HCAs really got."""
         rows = measured(snapshot)
-        table = reports.text(rows, output.style(no_color=args.no_color))
+        table = alignment.text(rows, output.style(no_color=args.no_color))
         return replace(
             answer,
-            plain={**answer.plain, "alignment": reports.plain(rows)},
+            plain={**answer.plain, "alignment": alignment.plain(rows)},
             table=f"{table}\n{answer.table}" if table else answer.table,
         )
 

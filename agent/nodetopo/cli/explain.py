@@ -3,11 +3,11 @@
 from argparse import Namespace
 from typing import Any
 
-from nodetopo.checks.rule import Claim, Rule, needed
+from nodetopo.checks.rule import Claim, Rule, by_code, needed
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, emit
-from nodetopo.components.audit.catalogue import RULES, by_code
 from nodetopo.tools.cluster.doctor.catalogue import RULES as OF_CLUSTERS
+from nodetopo.tools.node_rules import node_rules
 
 
 def run(args: Namespace) -> int:
@@ -16,9 +16,7 @@ def run(args: Namespace) -> int:
     Raises:
         InputError: there is no such check.
     """
-    # Keeps the other commands fast.
-
-    claims: tuple[Claim, ...] = (*RULES, *OF_CLUSTERS)
+    claims: tuple[Claim, ...] = (*node_rules(), *OF_CLUSTERS)
     if args.code is not None:
         emit(_page(by_code(args.code, claims)), args)
         return 0

@@ -85,8 +85,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: Namespace) -> int:
-    """Run the command of *args*, whose module is imported now; return its exit status."""
-    code: int = import_module(f"{__package__}.{args.module}").run(args)
+    """Run the command of *args*, whose module is imported now; return its exit status.
+
+    Raises:
+        InputError: the command needs a component that is not installed.
+    """
+    try:
+        module = import_module(f"{__package__}.{args.module}")
+    except ModuleNotFoundError as error:
+        package, _dot, component = str(error.name).rpartition(".")
+        if package != "nodetopo.components":
+            raise
+        what = f"`nodetopo {args.module}` needs the component {component}, which is not installed"
+        raise InputError(what, "install nodetopo with it") from None
+    code: int = module.run(args)
     return code
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any
 
 from nodetopo.checks.engine import MissingInputs, Report, Result, evaluate, report_to_plain
 from nodetopo.checks.rule import Finding, Rule, Verdict
@@ -13,10 +12,7 @@ from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, Style, clean, emit
 from nodetopo.cli.source import is_configured, settings
-from nodetopo.components.audit.alignment.record import Alignment, PodAlignment, to_plain
-from nodetopo.components.audit.catalogue import select
 from nodetopo.errors import InputError
-from nodetopo.model.digits import is_digits
 from nodetopo.model.snapshot import Snapshot
 
 _MARKS = {
@@ -30,27 +26,6 @@ _MARKS = {
 _WAIVED, _SKIPPED = "~", "·"
 _AREA_COLUMNS = 11
 
-_ALIGNMENT_HEAD = (
-    "POD",
-    "CONTAINER",
-    "GPUS",
-    "GPU",
-    "CPU",
-    "MEMORY",
-    "HCA",
-    "NVLINK",
-    "VERDICT",
-    "CAUSE",
-)
-_ALIGNMENT_COLOURS = {
-    Alignment.ALIGNED: "32",
-    Alignment.MISALIGNED: "31",
-    Alignment.UNKNOWN: "36",
-}
-"""SGR colours, the same as for rules."""
-
-_UNKNOWN, _NONE = "?", "-"
-
 NO_CURES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -63,6 +38,8 @@ def selected(rules: Sequence[Rule], only: Sequence[str], command: str) -> Sequen
     names = [name for argument in only for name in argument.split(",")]
     if not names:
         return rules
+    from nodetopo.components.audit.catalogue import select  # noqa: PLC0415 - `doctor` lacks these
+
     chosen = select(rules, names)
     if not chosen:
         areas = ", ".join(dict.fromkeys(rule.area.value for rule in rules))
@@ -250,65 +227,3 @@ def _footer(report: Report) -> str:
     when = f"captured {report.captured_at:%Y-%m-%dT%H:%M:%SZ}" if report.captured_at else ""
     context = " · ".join(filter(None, (where, when)))
     return " · ".join(parts) + (f"   {context}" if context else "") + "\n"
-
-
-def plain(rows: Iterable[PodAlignment]) -> list[dict[str, Any]]:
-    """Return the measured alignment of pods in JSON's own types."""
-    return [to_plain(row) for row in rows]
-
-
-def text(rows: Sequence[PodAlignment], style: Style) -> str:
-    """Return the measured alignment of pods as a table with a heading; empty without rows.
-
-    The columns between GPUS and NVLINK hold NUMA nodes: ``*`` behind them means that the CPUs are
-    shared, or that nothing binds the memory.
-    """
-    if not rows:
-        return ""
-    cells = [
-        (
-            f"{row.namespace}/{row.pod}",
-            row.container,
-            ",".join(_ranges(row.gpus)) or _NONE,
-            _nodes(row.gpu_nodes) if row.gpus else _NONE,
-            _nodes(row.cpu_nodes) + ("*" if row.has_own_cpus is False else ""),
-            _nodes(row.memory_nodes) + ("*" if row.is_memory_bound is False else ""),
-            _nodes(row.hca_nodes) if row.hcas else _NONE,
-            _NONE if row.nvlink is None else row.nvlink.value,
-            row.verdict.value,
-            ", ".join(cause.code for cause in row.causes) or _NONE,
-        )
-        for row in rows
-    ]
-    head, *lines = output.table([_ALIGNMENT_HEAD, *cells]).splitlines()
-    painted = ["measured alignment, by NUMA node:", head]
-    for line, row in zip(lines, rows, strict=True):
-        word = row.verdict.value
-        before, verdict, after = line.rpartition(f" {word} ")
-        coloured = f"{before} {style.paint(word, _ALIGNMENT_COLOURS[row.verdict])} {after}"
-        painted.append(coloured if verdict else line)
-    return "\n".join(painted) + "\n"
-
-
-def _nodes(nodes: tuple[int, ...] | None) -> str:
-    return _UNKNOWN if nodes is None else ",".join(map(str, nodes)) or _NONE
-
-
-def _ranges(gpus: Sequence[str]) -> list[str]:
-    """Return the names of GPUs, consecutive indices as ``0-3``; other names as they are."""
-    ranges: list[str] = []
-    first = last = -2
-    for name in gpus:
-        number = name.removeprefix("GPU")
-        if not is_digits(number) or len(number) >= len("1000"):
-            first = last = -2
-            ranges.append(name)
-            continue
-        index = int(number)
-        if index == last + 1:
-            ranges[-1] = f"{first}-{index}"
-        else:
-            first = index
-            ranges.append(str(index))
-        last = index
-    return ranges

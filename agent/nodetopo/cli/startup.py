@@ -2,19 +2,23 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from nodetopo.checks.engine import evaluate
-from nodetopo.checks.rule import Rule
+from nodetopo.checks.rule import Rule, Suite
 from nodetopo.cli import output, reports
 from nodetopo.cli.output import Style, clean, say
-from nodetopo.cli.startup_report import Ready, ReadyPool, ReadyResource, wait_ready
+from nodetopo.cli.startup_report import Ready, ReadyResource, wait_ready
 from nodetopo.cli.topo.matrix import text
-from nodetopo.components.audit.catalogue import AUDIT, HEALTH
 from nodetopo.deviceplugin.resources import Resource
 from nodetopo.kernel.component import Kernel
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.node_rules import node_rules
 from nodetopo.topology.matrix import matrix, word
+
+if TYPE_CHECKING:  # the component rdma, where HCAs are offered
+    from nodetopo.cli.startup_pools import ReadyPool
 
 
 def show_when_ready(kernel: Kernel, stopping: threading.Event) -> bool:
@@ -68,8 +72,11 @@ def show(ready: Ready) -> None:
         ("registration", _indented(registration)),
         *([("a pod asks for GPUs", _indented(allocations))] if allocations else []),
         *([("a pod asks for GPUs and HCAs", _indented(together))] if together else []),
-        ("health", _checks(snapshot, HEALTH, style)),
-        ("audit", _checks(snapshot, AUDIT, style)),
+        *(
+            (suite.value, _checks(snapshot, rules, style))
+            for suite in Suite
+            if (rules := node_rules(suite))
+        ),
         ("metrics", f"  {ready.metrics_url or 'not served'}\n"),
     )
     pages = [f"{style.paint(title, '1')}\n", text(matrix(snapshot), snapshot, style)]
@@ -93,7 +100,7 @@ def _allocation(one: ReadyResource, snapshot: Snapshot) -> Iterator[str]:
     yield from map(clean, placement.reasons)
 
 
-def _pod_with_both(pool: ReadyPool, snapshot: Snapshot) -> Iterator[str]:
+def _pod_with_both(pool: "ReadyPool", snapshot: Snapshot) -> Iterator[str]:
     """Yield what a container got that asked for GPUs and for devices of *pool*."""
     gpus = [gpu.name for gpu in snapshot.gpus if gpu.id in pool.gpus]
     yield f"{len(gpus)} GPUs, then {len(gpus)} of {pool.resource.name}: {' '.join(gpus)}"
@@ -117,7 +124,7 @@ def _gpu_names(chosen: Iterable[str], resource: Resource, snapshot: Snapshot) ->
     return ", ".join(f"{count} of {name}" for name, count in counts.items())
 
 
-def _checks(snapshot: Snapshot, rules: tuple[Rule, ...], style: Style) -> str:
+def _checks(snapshot: Snapshot, rules: Sequence[Rule], style: Style) -> str:
     """Return the problems that *rules* find, and how many passed and failed."""
     answer = reports.answer(evaluate(snapshot, rules), style)
     summary = answer.table.rstrip("\n").rpartition("\n")[2]

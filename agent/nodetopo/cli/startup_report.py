@@ -2,24 +2,24 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nodetopo.allocation.allocator import Allocation
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.label_rules import label_rules
-from nodetopo.components.rdma.answers import given_hcas
-from nodetopo.components.rdma.companion import HcaCompanion
-from nodetopo.components.rdma.plugins import ServedPool
-from nodetopo.components.rdma.resources import RdmaResource
 from nodetopo.deviceplugin.plugin import PluginState
 from nodetopo.deviceplugin.resources import Refusal, Resource
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.component import Kernel
+from nodetopo.kernel.offers import NoCompanion
 from nodetopo.kernel.target import Target
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.pairing import Pair, Pairing
+
+if TYPE_CHECKING:  # the component rdma, where HCAs are offered
+    from nodetopo.cli.startup_pools import ReadyPool
 
 TIMEOUT_S = 30.0
 """How long `--once` waits until the kubelet has the devices; a running one takes under 1 s."""
@@ -48,24 +48,6 @@ class ReadyResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyPool:
-    """A pool of HCAs that the kubelet has.
-
-    Attributes:
-        gpus: those of a container that asks the stand-in kubelet for four GPUs and as many
-            devices of the pool; empty with a real kubelet.
-        hcas: names of the HCAs that this container gets.
-        pairs: how these belong together.
-    """
-
-    resource: RdmaResource
-    plugin: PluginState
-    gpus: tuple[str, ...] = ()
-    hcas: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """What there is to show once the kubelet has the devices.
 
@@ -81,7 +63,7 @@ class Ready:
     snapshot: Snapshot
     labels: Mapping[str, str]
     resources: tuple[ReadyResource, ...]
-    pools: tuple[ReadyPool, ...]
+    pools: "tuple[ReadyPool, ...]"
     refusals: tuple[Refusal, ...]
     why_none: str
     metrics_url: str | None
@@ -98,8 +80,6 @@ def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
     """
     settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
     assert isinstance(plugins, PluginSet)
-    companion = kernel.companion
-    pools = companion.pools if isinstance(companion, HcaCompanion) else ()
 
     def is_ready() -> bool:
         states = plugins.states
@@ -146,39 +126,20 @@ def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
         snapshot=current.snapshot,
         labels=labels(current.snapshot, label_rules(settings)),
         resources=tuple(resources),
-        pools=tuple(_ready_pool(pool, plugins, target) for pool in pools),
+        pools=_pools(kernel),
         refusals=plugins.refusals,
         why_none="dra is on" if settings.dra else f"offer-gpus is {settings.offer_gpus}",
         metrics_url=kernel.metrics_url,
     )
 
 
-def _ready_pool(pool: ServedPool, plugins: PluginSet, target: Target) -> ReadyPool:
-    """Return *pool*; on a stand-in kubelet, admit a container that asks for GPUs and HCAs."""
-    resource, kubelet = pool.resource, target.fake_kubelet
-    ready = ReadyPool(resource=resource, plugin=pool.plugin.state)
-    served = next((one for one in plugins.served if one.resource.is_whole), None)
-    snapshot = plugins.taken
-    if kubelet is None or served is None or snapshot is None:
-        return ready
-    free = sum(device.is_healthy for device in served.resource.devices)
-    tokens = sum(device.is_healthy for device in resource.devices)
-    size = min(SHOWN_SIZE, free, tokens)
-    if size == 0:
-        return ready
-    gpus = kubelet.preferred(size, resource=served.resource.name)
-    kubelet.allocate(gpus, served.resource.name)
-    devices = kubelet.preferred(size, resource=resource.name)
-    kubelet.allocate(devices, resource.name)
-    given = given_hcas(resource, [one for one in resource.devices if one.id in devices])
-    positions = [at for at, gpu in enumerate(snapshot.gpus) if gpu.id in gpus]
-    hcas = [resource.positions[key] for key in given]
-    return replace(
-        ready,
-        gpus=gpus,
-        hcas=tuple(hca.name for hca in given.values()),
-        pairs=Pairing(snapshot=snapshot).matched(positions, hcas),
-    )
+def _pools(kernel: Kernel) -> "tuple[ReadyPool, ...]":
+    """Return the pools of HCAs that the kubelet has; none where no HCA is offered."""
+    if isinstance(kernel.companion, NoCompanion):
+        return ()
+    from nodetopo.cli.startup_pools import ready_pools  # noqa: PLC0415 - see above
+
+    return ready_pools(kernel, SHOWN_SIZE)
 
 
 def _offers_none(settings: GpuSettings) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from nodetopo import __version__
 from nodetopo.checks.engine import evaluate, report_to_plain
+from nodetopo.checks.rule import Suite
 from nodetopo.cli.capture import hosts, summary
 from nodetopo.cli.files import STDIO, read_text
 from nodetopo.cli.output import Style, escaped, json_text, note
@@ -18,7 +19,6 @@ from nodetopo.cli.source import files_of, is_live, load, settings
 from nodetopo.cli.topo.matrix import legend
 from nodetopo.cli.topo.matrix import text as matrix_text
 from nodetopo.cli.writing import write_private
-from nodetopo.components.audit.catalogue import AUDIT, HEALTH
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.deviceplugin.host_files import HostFile
@@ -33,6 +33,7 @@ from nodetopo.model.codec import encode
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.capture.scrub import Substitutes, scrubbed
 from nodetopo.tools.capture.scrub_text import LEFT_OUT, TextScrubber
+from nodetopo.tools.node_rules import node_rules
 from nodetopo.topology.matrix import matrix
 
 LIBRARIES = (
@@ -127,9 +128,11 @@ def run(args: Namespace) -> int:
 
 def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
     """Add what the commands answer about *snapshot*, which has been scrubbed."""
-    for name, rules in (("health.json", HEALTH), ("audit.json", AUDIT)):
+    for suite in Suite:
+        if not (rules := node_rules(suite)):
+            continue
         report = evaluate(snapshot, rules)
-        archive.add(name, lambda report=report: json_text(report_to_plain(report)))  # type: ignore[misc]
+        archive.add(f"{suite.value}.json", lambda report=report: json_text(report_to_plain(report)))  # type: ignore[misc]
     archive.add("labels.json", lambda: json_text(labels(snapshot, LabelRules())))
     found = matrix(snapshot)
     archive.add(

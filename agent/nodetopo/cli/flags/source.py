@@ -74,8 +74,10 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
     )
 
     group = parser.add_argument_group(title)
+    known = options()
     for name in names:
-        option = options()[name]
+        if (option := known.get(name)) is None:
+            continue  # of a component that is not installed
         flag = f"--{key(name)}"
         text = KUBECONFIG_HELP if name == "kubeconfig" else option.help
         if option.metavar == "BOOL":

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
 
-from nodetopo.checks.rule import Area, Claim, Rule, Suite
+from nodetopo.checks.rule import Area, Rule, Suite, by_code, suggestion
 from nodetopo.components.audit.alignment import rules as alignment
 from nodetopo.components.audit.rules import (
     complexes,
@@ -24,9 +23,7 @@ from nodetopo.components.audit.rules import (
 )
 from nodetopo.components.audit.rules.kubelet import known_bugs, policies
 from nodetopo.components.audit.rules.pods import catalogue
-from nodetopo.errors import InputError, closest
-
-_Claim = TypeVar("_Claim", bound=Claim)
+from nodetopo.errors import InputError
 
 RULES: tuple[Rule, ...] = tuple(
     replace(rule, caution=known_bugs.caution)
@@ -64,20 +61,6 @@ def rule(code: str) -> Rule:
     return by_code(code, RULES)
 
 
-def by_code(code: str, claims: Iterable[_Claim]) -> _Claim:
-    """Return the claim with *code*, in either case.
-
-    Raises:
-        InputError: there is none.
-    """
-    known = {claim.code: claim for claim in claims}
-    claim = known.get(code.strip().upper())
-    if claim is None:
-        hint = _suggestion(code.upper(), known)
-        raise InputError(f"unknown check {code!r}", f"{hint}`nodetopo explain` lists all")
-    return claim
-
-
 def select(rules: Iterable[Rule], only: Iterable[str]) -> tuple[Rule, ...]:
     """Return the *rules* selected by *only*, by area (``kubelet``) or by code.
 
@@ -94,11 +77,6 @@ def _area_or_code(name: str) -> str:
         return name.lower()
     if name.upper() in {rule.code for rule in RULES}:
         return name.upper()
-    hint = _suggestion(name.lower(), areas)
+    hint = suggestion(name.lower(), areas)
     cure = f"{hint}subjects are codes and: {', '.join(areas)}"
     raise InputError(f"unknown subject {name!r}", cure)
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    close = closest(name, list(known), cutoff=0.5)
-    return f"did you mean {close!r}? " if close else ""

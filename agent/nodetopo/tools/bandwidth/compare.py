@@ -14,7 +14,6 @@ from nodetopo.allocation.measured import Measured
 from nodetopo.checks.engine import Report, Result, evaluate
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -25,6 +24,7 @@ from nodetopo.tools.bandwidth.as_built import sound
 from nodetopo.tools.bandwidth.expectation import Expected, unknown
 from nodetopo.tools.bandwidth.expected import Model
 from nodetopo.tools.bandwidth.log import Figure, Kind, Log, LoggedGpu
+from nodetopo.tools.node_rules import node_rules
 
 LEAST_SIZE: Mapping[Kind, int] = MappingProxyType(
     {Kind.SET: 256 << 20, Kind.PAIR: 16 << 20, Kind.GPU_HCA: 64 << 10, Kind.HCA: 64 << 10}
@@ -137,7 +137,7 @@ def compare(
     if not short:
         return Comparison(figures=tuple(compared), explanations=(), report=None)
     wanted = {code for one in short for code in _codes(one)}
-    report = evaluate(snapshot, [rule for rule in RULES if rule.code in wanted], terms)
+    report = evaluate(snapshot, [rule for rule in node_rules() if rule.code in wanted], terms)
     order = [result.rule.code for result in _by_weight(report.results)]
     evidence = _Evidence(snapshot, report)
     explained: list[Compared] = []
