@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from nodetopo.components.rdma import joint
 from nodetopo.deviceplugin import settings
 from nodetopo.deviceplugin.settings import Deadlines
+from nodetopo.kernel.components import COMPONENTS
 
 PATIENCE_S = 60.0
 """Seconds; no test waits this long unless it fails."""
@@ -35,7 +35,8 @@ def generous_deadlines() -> Iterator[None]:
     """Make them the default, for tests in which the daemon makes plugins and kubelets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "DEADLINES", GENEROUS)
-        patch.setattr(joint, "WINDOW_S", PATIENCE_S)
+        if "rdma" in COMPONENTS:
+            patch.setattr("nodetopo.components.rdma.joint.WINDOW_S", PATIENCE_S)
         yield
 
 

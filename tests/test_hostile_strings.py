@@ -30,7 +30,6 @@ from nodetopo.components.gpus.readiness import not_ready
 from nodetopo.components.labels.label import label_value, marked
 from nodetopo.components.labels.loop import desired_labels
 from nodetopo.components.labels.rules import LabelRules
-from nodetopo.components.zones.node_resource_topology import attributes, content
 from nodetopo.errors import UnreadableError
 from nodetopo.formats.harmless import clean, harmless
 from nodetopo.formats.names import PART
@@ -41,7 +40,6 @@ from nodetopo.kernel.http.server import _ReadingsCollector
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.model.gpu_health import GpuHealth
-from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.container import container_xml
@@ -239,21 +237,6 @@ def test_an_event_about_a_pod_reaches_no_other_path(hostile: str) -> None:
     ((method, path),) = asked
     assert method == "POST"
     assert re.fullmatch(r"/api/v1/namespaces/[A-Za-z0-9%._~-]+/events", path, re.ASCII)
-
-
-def test_the_attributes_of_zones_are_harmless_lines(hostile: str) -> None:
-    kubelet = KubeletSettings(
-        source="x",
-        topology_manager_policy=hostile,
-        topology_manager_scope=hostile,
-        cpu_manager_policy=hostile,
-        memory_manager_policy=hostile,
-        topology_manager_options={"max-allowable-numa-nodes": hostile},
-    )
-    found = attributes(kubelet, ())
-    for value in found.values():
-        check_line(value)
-    json.dumps(content((), found)).encode()
 
 
 # The log.

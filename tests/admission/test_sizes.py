@@ -9,7 +9,7 @@ from nodetopo.admission.sizes import admitted_sizes
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pod import Container, Pod
 from nodetopo.model.snapshot import Snapshot
-from tests.components.page.states import GPU, pod, with_kubelet
+from tests.admission.held_gpus import GPU, pod, with_kubelet
 
 
 def held(*counts: int, name: str = "dgx-h100") -> Snapshot:

@@ -8,7 +8,7 @@ from nodetopo.checks.engine import Result, Summary, evaluate
 from nodetopo.checks.rule import Finding, Missing, Rule, Severity, Verdict
 from nodetopo.checks.waivers import Overrides, Waiver
 from nodetopo.model.snapshot import Snapshot
-from tests.components.audit.judge import yielding
+from tests.checks.rules import yielding
 
 TODAY = date(2026, 11, 21)
 GPU0 = Finding(subject="GPU0 0000:1b:00.0", observed="x8", expected="x16")

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.node_rules import node_rules
 
 GOLDENS = Path(__file__).with_name("goldens")
 TABLED: Mapping[tuple[str, ...], str] = {
@@ -32,7 +32,7 @@ _INDENT = " " * 15
 """Below a claim."""
 _MISSING = "? not known: "
 _RULE = re.compile(r"(?P<area>.{11})(?P<mark>\S) (?P<code>[A-Z]{3}-[0-9]{3}) (?P<claim>.*)")
-_CLAIMS = {rule.code: rule.claim for rule in RULES}
+_CLAIMS = {rule.code: rule.claim for rule in node_rules()}
 
 Outcomes = Mapping[str, str]
 """Source → outcome; a source is a machine, or ``topo-m`` and a machine."""
@@ -153,7 +153,7 @@ def checks_in(transcript: str) -> Mapping[str, str]:
 
 def key(code: str) -> str:
     """Return the key of the block of a rule: its code, area and claim."""
-    (rule,) = (rule for rule in RULES if rule.code == code)
+    (rule,) = (rule for rule in node_rules() if rule.code == code)
     return f"{code} [{rule.area}] {rule.claim}"
 
 

@@ -28,5 +28,6 @@ To add a machine, in five steps:
    the module in :mod:`tests.compose.machines`.
 5. Run ``scripts/generate`` and read the diff: ``snapshot.json`` must be the description. Add
    the first row of its matrix to ``test_the_matrix_is_the_one_that_such_machines_print``, from a
-   capture if there is one, and what its checks find to :mod:`tests.machines.test_findings`.
+   capture if there is one, and what its checks find to
+   :mod:`tests.components.audit.test_catalogue_machines`.
 """

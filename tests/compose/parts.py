@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from nodetopo.components.audit.rules.rdma_ports import LINK_ERRORS
 from nodetopo.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
-from nodetopo.model.hca import DataDirect, Hca, NetDevice
+from nodetopo.model.hca import LINK_ERRORS, DataDirect, Hca, NetDevice
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.nvlink import NvLink, NvSwitch, ReportedPair
 from nodetopo.model.pci import PciAddress

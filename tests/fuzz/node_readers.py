@@ -9,8 +9,6 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from nodetopo.components.zones.node_resource_topology import attributes, content
-from nodetopo.components.zones.zones import zones
 from nodetopo.formats import json as bounded_json
 from nodetopo.kernel.http.server import MetricsServer, serve_metrics
 from nodetopo.machines.bundled import machine
@@ -65,10 +63,15 @@ def pod_resources(text: str) -> object:
     kubelet = _Answered(text.encode("latin-1", "replace"))
     if not kubelet.is_understood:
         raise ValueError("no message")
+    from nodetopo.components.zones import (  # noqa: PLC0415 - can be dropped
+        node_resource_topology as topology,
+    )
+    from nodetopo.components.zones.zones import zones  # noqa: PLC0415 - same
+
     held = kubelet.held()
     numa_nodes = machine("h200-nvl-4").numa_nodes or ()
     found = zones(numa_nodes, kubelet.offer(), held)
-    return kubelet.assigned(), content(found, attributes(None, held))
+    return kubelet.assigned(), topology.content(found, topology.attributes(None, held))
 
 
 def cdi(text: str) -> object:

@@ -1,6 +1,6 @@
 """Components on a node beside a kubelet, made as a daemon makes them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
 from nodetopo.kernel.assembly import add
 from nodetopo.kernel.component import Component, Kernel
-from nodetopo.kernel.components import terms_of
+from nodetopo.kernel.components import COMPONENTS, terms_of
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kernel.store import SnapshotStore
 from nodetopo.kernel.target import Machine, Target
@@ -51,7 +51,14 @@ def kernel_of(
 
 def added(kernel: Kernel, name: str) -> Component | None:
     """Make the component *name* for *kernel*; ``None`` where the settings do not ask for it."""
-    return add(kernel, name) if terms_of(name).is_wanted(kernel) else None
+    is_wanted = name in COMPONENTS and terms_of(name).is_wanted(kernel)
+    return add(kernel, name) if is_wanted else None
+
+
+def loops(kernel: Kernel, names: Iterable[str]) -> list[str]:
+    """Return the loops of the components *names* that are wanted."""
+    made = [added(kernel, name) for name in names]
+    return [name for component in made if component is not None for name, _ in component.loops()]
 
 
 def component_of(kernel: Kernel, kind: type[Kind]) -> Kind:

@@ -8,6 +8,17 @@ from typing import Annotated
 from nodetopo.model.limits import MAX_PORTS, Count, NumaId, PortNumber
 from nodetopo.model.pci import PciAddress, PciFunction, PciPath
 
+LINK_ERRORS = (
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "port_rcv_errors",
+    "symbol_error",
+)
+"""The counters of sysfs that speak of the cable and its two ends. Discards and retransmissions
+are left out: a busy fabric makes them."""
+
 ACTIVE = "ACTIVE"
 """The word of sysfs ``state`` for a port that carries traffic (ib_verbs.h ``ib_port_state``)."""
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 
 from nodetopo.checks.engine import Result, evaluate
-from nodetopo.checks.rule import Finding, Missing, Rule, Severity, Skip
 from nodetopo.components.audit.catalogue import rule
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Gpu
@@ -138,19 +137,6 @@ def healthy(name: str = "dgx-h100") -> Snapshot:
 def result(code: str, snapshot: Snapshot) -> Result:
     """Return what becomes of the rule *code* on *snapshot*."""
     return evaluate(snapshot, (rule(code),)).results[0]
-
-
-def yielding(*parts: Finding | Missing | Skip, severity: Severity = Severity.ERROR) -> Rule:
-    """Return a rule that yields *parts* on every node."""
-    return Rule(
-        code="GPU-001",
-        claim="all is well",
-        why="it matters",
-        severity=severity,
-        judge=lambda _: iter(parts),
-        remedy="repair it",
-        reference="https://example.org/",
-    )
 
 
 def with_gpu(snapshot: Snapshot, index: int, change: Callable[[Gpu], Gpu]) -> Snapshot:

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from nodetopo.components.gpus.component import Gpus
-from nodetopo.components.rdma.companion import HcaCompanion
-from nodetopo.components.rdma.component import Hcas
 from nodetopo.kernel.component import Kernel
 from nodetopo.model.hca_health import HcaHealth
 from tests.deviceplugin.eventually import eventually
@@ -33,14 +31,15 @@ class ServedNode:
             change()
 
     @property
-    def hcas(self) -> HcaCompanion:
-        """The HCAs that are offered alongside the GPUs."""
-        return component_of(self.kernel, Hcas).companion
+    def hcas(self) -> Any:
+        """The companion of the component ``rdma``, which offers HCAs alongside the GPUs."""
+        (component,) = (it for it in self.kernel.running if it.name == "rdma")
+        return component.companion  # type: ignore[attr-defined] # of a component that may be gone
 
     def have_unhealthy(self, *keys: str) -> None:
         """Have the HCAs with these *keys* Unhealthy from the next snapshot on."""
         view = {key: HcaHealth(name=key, is_healthy=False) for key in keys}
-        self.hcas._health = SimpleNamespace(view=view)  # type: ignore[assignment]
+        self.hcas._health = SimpleNamespace(view=view)
 
     def listed(self, *resources: str) -> dict[str, int]:
         """Return how many devices of each the kubelet has, waiting for them."""

@@ -17,9 +17,9 @@ from nodetopo.components.gpus.run_times import (
 )
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
-from tests.components.audit.test_rejected_pods import FakePods, added, followed
 from tests.components.gpus.plugin_sets import serving_node
 from tests.deviceplugin.machines import node
+from tests.kubeapi.fake_pods import FakePods, added, followed
 from tests.probes.kubelet.test_podresources_kept import GPU, device, serving, socket
 
 __all__ = ["socket"]

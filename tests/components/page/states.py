@@ -1,24 +1,22 @@
 """States of the page: machines, pods that hold GPUs, things that are broken."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from nodetopo.checks.engine import evaluate
-from nodetopo.components.audit.catalogue import AUDIT, HEALTH
+from nodetopo.checks.rule import Suite
 from nodetopo.components.page.state import PageState
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.kernel.shown import ListedPods, ResourceState
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Gpu, Mig, MigInstance
 from nodetopo.model.gpu_health import GpuHealth, HealthClass
-from nodetopo.model.kubelet import KubeletSettings
-from nodetopo.model.node import NodeOffer, PlacedDevice
 from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
-from nodetopo.model.pod import AssignedDevices, Container, Pod
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.node_rules import node_rules
+from tests.admission.held_gpus import GPU, pod, with_kubelet
 
-GPU = "nvidia.com/gpu"
 NOON = datetime(2026, 11, 23, 12, 0, 5, tzinfo=UTC)
 BROKEN = GpuHealth(
     is_healthy=False, reason="Xid79", said="fell off the bus (XID 79)", kind=HealthClass.REBOOT
@@ -26,42 +24,6 @@ BROKEN = GpuHealth(
 WORN = GpuHealth(
     is_degraded=True, reason="Xid63", said="a row was remapped", kind=HealthClass.DEGRADED
 )
-
-
-def pod(name: str, gpus: Iterable[str], *, namespace: str = "research") -> Pod:
-    devices = (AssignedDevices(resource=GPU, ids=tuple(gpus)),)
-    return Pod(
-        namespace=namespace,
-        name=name,
-        uid=f"uid-of-{name}",
-        phase="Running",
-        containers=(Container(name="main", devices=devices),),
-    )
-
-
-def with_kubelet(node: Snapshot, pods: Iterable[Pod], unhealthy: Iterable[str] = ()) -> Snapshot:
-    """Return *node* with a kubelet that offers its GPUs and runs *pods*."""
-    offer = NodeOffer(
-        devices=tuple(
-            PlacedDevice(
-                resource=GPU,
-                id=gpu.id,
-                numa_nodes=() if gpu.numa_node is None else (gpu.numa_node,),
-            )
-            for gpu in node.gpus
-            if gpu.id not in unhealthy
-        )
-    )
-    kubelet = KubeletSettings(
-        source="test",
-        version="v1.36.3",
-        topology_manager_policy="single-numa-node",
-        topology_manager_scope="container",
-        cpu_manager_policy="none",
-        memory_manager_policy="None",
-        feature_gates={},
-    )
-    return replace(node, kubelet=kubelet, offer=offer, pods=tuple(pods), kubelet_state=None)
 
 
 def state(node: Snapshot, **others: object) -> PageState:
@@ -105,8 +67,8 @@ def busy(name: str = "dgx-h100") -> PageState:
         xid_counts={(ids[-1], 79): 1, (ids[-2], 63): 2},
         pods=ListedPods(snapshot=listed, at=NOON),
         reports={
-            "health": evaluate(node, HEALTH),
-            "audit": evaluate(listed, AUDIT),
+            "health": evaluate(node, node_rules(Suite.HEALTH)),
+            "audit": evaluate(listed, node_rules(Suite.AUDIT)),
         },
         allocations=(
             LoggedAllocation(

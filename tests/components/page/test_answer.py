@@ -20,7 +20,8 @@ from nodetopo.formats.harmless import clean
 from nodetopo.kernel.shown import ListedPods
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pod import Pod
-from tests.components.page.states import BROKEN, GPU, NOON, STATES, busy, pod, state, with_kubelet
+from tests.admission.held_gpus import GPU, pod, with_kubelet
+from tests.components.page.states import BROKEN, NOON, STATES, busy, state
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -153,25 +153,6 @@ def test_a_changed_bandwidth_table_is_applied_though_no_setting_changed(tmp_path
         assert it.poll(looks=3) == 1
 
 
-def test_a_changed_file_of_pools_is_applied_and_one_that_appears_at_the_usual_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pools = write(tmp_path / "pools.json", "{}")
-    with running(flags={"rdma_config": str(pools)}) as it:
-        write(pools, "{ }")
-        assert it.poll(looks=3) == 1
-    usual = tmp_path / "usual.json"
-    monkeypatch.setattr("nodetopo.components.rdma.settings.RDMA_USUAL_PLACE", usual)
-    with running() as it:
-        assert it.reloader.current.settings.rdma_config is None
-        write(usual, "{}")
-        assert it.poll(looks=3) == 1
-        assert it.applied[-1].rdma_config == usual
-        usual.unlink()
-        assert it.poll(looks=3) == 1
-        assert it.applied[-1].rdma_config is None
-
-
 def test_another_bandwidth_table_is_followed_from_then_on(tmp_path: Path, file: Path) -> None:
     with running(file) as it:
         table = write(tmp_path / "table.yaml", "{}")

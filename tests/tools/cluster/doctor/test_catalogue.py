@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodetopo.components.audit import catalogue
 from nodetopo.tools.cluster.doctor.catalogue import RULES, examine, examined_to_plain
 from nodetopo.tools.cluster.doctor.rule import ClusterArea, ClusterRule
 from nodetopo.tools.cluster.gang import group
+from nodetopo.tools.node_rules import node_rules
 from scripts.generators.checks import doctor_page
 from tests.tools.cluster.examined import cluster, nodes
 
@@ -19,7 +19,7 @@ SCHEMA = json.loads((DOCS / "reference" / "schema" / "doctor.json").read_text(en
 
 
 def test_no_code_is_given_twice_nor_to_a_rule_about_nodes() -> None:
-    codes = [rule.code for rule in (*RULES, *catalogue.RULES)]
+    codes = [rule.code for rule in (*RULES, *node_rules())]
     assert sorted(set(codes)) == sorted(codes)
     assert all(re.fullmatch(r"CLU-\d{3}", rule.code) for rule in RULES)
 

@@ -13,20 +13,9 @@ from nodetopo.checks.inputs import (
     virtual_machine,
 )
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
-from nodetopo.model.hca import ACTIVE, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
+from nodetopo.model.hca import ACTIVE, LINK_ERRORS, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from nodetopo.model.pci import PcieLink, PciFunction
 from nodetopo.model.snapshot import Snapshot
-
-LINK_ERRORS = (
-    "excessive_buffer_overrun_errors",
-    "link_downed",
-    "link_error_recovery",
-    "local_link_integrity_errors",
-    "port_rcv_errors",
-    "symbol_error",
-)
-"""The counters of sysfs that speak of the cable and its two ends. Discards and retransmissions
-are left out: a busy fabric makes them."""
 
 ROCE_V2 = "RoCE v2"
 """The kernel's word in ``gid_attrs/types`` (drivers/infiniband/core/cache.c, gid_type_str)."""
