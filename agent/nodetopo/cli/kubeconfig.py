@@ -2,10 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
-    pass
 
 _HOME_CONFIG = Path("~/.kube/config")
 """Where ``kubectl`` looks at last."""

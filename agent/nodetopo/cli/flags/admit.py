@@ -1,13 +1,8 @@
 """The flags of ``nodetopo admit``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.admission.merge import POLICIES, SCOPES
 from nodetopo.cli.flags.source import add_source
 from nodetopo.cli.parser import Parser, add_output
-
-if TYPE_CHECKING:
-    pass
 
 _EPILOG = (
     "The pods of the manifest come one after the other; each finds what those before it left. "

@@ -1,14 +1,9 @@
 """The flags of ``nodetopo doctor``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.cli.flags.cluster import add_cluster_source
 from nodetopo.cli.flags.health import add_only
 from nodetopo.cli.flags.source import add_node, add_settings
 from nodetopo.cli.parser import Parser, add_output
-
-if TYPE_CHECKING:
-    pass
 
 _EPILOG = (
     "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "

@@ -1,12 +1,7 @@
 """The flags of ``nodetopo explain-claim``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.cli.flags.source import KUBECONFIG_HELP
 from nodetopo.cli.parser import Parser, add_output
-
-if TYPE_CHECKING:  # loads placement
-    pass
 
 _EPILOG = (
     "Which GPUs were free follows from the claims that exist: what claims that are gone held then "

@@ -1,7 +1,5 @@
 """The flags of ``nodetopo export``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.cli.flags.cluster import add_cluster_source
 from nodetopo.cli.flags.source import add_settings
 from nodetopo.cli.parser import Parser, add_style
@@ -12,9 +10,6 @@ from nodetopo.tools.cluster.export.record import (
     FORMS,
     SCHEDULERS,
 )
-
-if TYPE_CHECKING:  # they load placement, which no topology needs
-    pass
 
 _EPILOG = (
     "Levels are chosen from labels that all selected nodes with GPUs carry, broadest first: "

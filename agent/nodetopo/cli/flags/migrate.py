@@ -1,11 +1,6 @@
 """The flags of ``nodetopo migrate``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.cli.parser import FORMATS, Parser, add_output
-
-if TYPE_CHECKING:
-    pass
 
 CONFIG = "config"
 """The output that is nodetopo's configuration instead of verdicts."""

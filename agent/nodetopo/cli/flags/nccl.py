@@ -1,12 +1,9 @@
 """The flags of ``nodetopo nccl``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodetopo.cli.flags.source import add_settings, add_source
 from nodetopo.cli.parser import FORMATS, Parser, Subparsers, add_command, add_output
-
-if TYPE_CHECKING:  # `nccl xml` and help need none of them
-    pass
 
 CONF, POD = "conf", "pod"
 """Formats of ``nccl env`` alone: a file for NCCL, and the ``env`` of a container."""

@@ -3,7 +3,7 @@
 from argparse import SUPPRESS, BooleanOptionalAction
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodetopo.cli.parser import Parser, Repeated
 from nodetopo.kernel.settings.declare import default, key, options, variable
@@ -16,9 +16,6 @@ from nodetopo.kernel.settings.nvidia.names import (
 )
 from nodetopo.kernel.settings.resolve import CONFIG_VARIABLE
 from nodetopo.kernel.settings.values import Option, shown
-
-if TYPE_CHECKING:  # the daemon loads grpc and structlog, which help and --print-config do without
-    pass
 
 A_SWITCH: Mapping[str, Any] = MappingProxyType(
     {"metavar": "BOOL", "nargs": "?", "const": "true", "default": SUPPRESS}

@@ -1,12 +1,8 @@
 """Flags that choose a reader's snapshot or describe the live node."""
 
 from argparse import SUPPRESS, BooleanOptionalAction
-from typing import TYPE_CHECKING
 
 from nodetopo.cli.parser import Parser
-
-if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
-    pass
 
 NODE_SETTINGS = (
     "sysfs_root",

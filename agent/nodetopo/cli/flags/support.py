@@ -1,12 +1,7 @@
 """The flags of ``nodetopo support``."""
 
-from typing import TYPE_CHECKING
-
 from nodetopo.cli.flags.source import add_settings, add_source
 from nodetopo.cli.parser import Parser, add_style
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT_NAME = "nodetopo-support.tar.gz"
 
