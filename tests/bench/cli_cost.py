@@ -2,7 +2,7 @@
 
 CPU time is user and system time of the whole process, with compiled modules as an installed
 package has them. It depends on the machine and its load: the minimum says most. Another checkout
-of the repository is measured beside this one, run by run.
+of the repository is measured alongside this one, run by run.
 """
 
 import os
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+
+from tests.bench.checkouts import package_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,8 +49,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 
 _COUNT = (
-    "import sys; from nodetopo.cli.main import main; main(sys.argv[1:]); "
-    "sys.stderr.write(f'\\nmodules {len(sys.modules)}')"
+    "import sys; from {package}.cli.main import main; main(sys.argv[1:]); "
+    "sys.stderr.write(f'\\nmodules {{len(sys.modules)}}')"
 )
 
 
@@ -64,24 +66,27 @@ def costs(command: tuple[str, ...], checkouts: tuple[Path, ...], runs: int) -> l
     """Return the cost of *command* in each of *checkouts*, which take turns."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pod.yaml").write_text(MANIFEST, encoding="utf-8")
+        packages = [package_of(checkout) for checkout in checkouts]
         environments = [
-            {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout / "agent")}
+            {"PATH": os.environ["PATH"], "PYTHONPATH": str(source)}
             | {"PYTHONPYCACHEPREFIX": f"{folder}/compiled{number}"}
-            for number, checkout in enumerate(checkouts)
+            for number, (_, source) in enumerate(packages)
         ]
-        # This run also compiles the modules.
-        found = [
-            Cost(modules=int(_run(("-c", _COUNT, *command), folder, environment).split()[-1]))
-            for environment in environments
-        ]
+        measured = []
+        for (package, _), environment in zip(packages, environments, strict=True):
+            # This run also compiles the modules.
+            counted = _run(("-c", _COUNT.format(package=package), *command), folder, environment)
+            measured.append(Cost(modules=int(counted.split()[-1])))
         for _ in range(runs):
-            for cost, environment in zip(found, environments, strict=True):
+            for cost, (package, _), environment in zip(
+                measured, packages, environments, strict=True
+            ):
                 before = os.times()
-                _run(("-m", "nodetopo", *command), folder, environment)
+                _run(("-m", package, *command), folder, environment)
                 after = os.times()
                 user = after.children_user - before.children_user
                 cost.seconds.append(user + after.children_system - before.children_system)
-    return found
+    return measured
 
 
 def _run(arguments: tuple[str, ...], folder: str, environment: Mapping[str, str]) -> str:

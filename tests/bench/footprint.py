@@ -2,8 +2,9 @@
 
 The daemon reads an 8-GPU machine through the fake NVML library and registers with an embedded
 kubelet. Start-up is the CPU time, user and system, until the kubelet has the devices; memory is
-resident, some time after the loops that start late. Another checkout of the repository is measured
-beside this one, run by run: the ratio says more than the figures.
+resident, some time after the loops that start late. Modules and lines are those of our package that
+the daemon has imported by then, without generated code. Another checkout of the repository is
+measured alongside this one, run by run: the ratio says more than the figures.
 """
 
 import os
@@ -19,6 +20,7 @@ from statistics import median
 import psutil
 
 from nodetopo.tools.capture.archive import unpack
+from tests.bench.checkouts import package_of
 from tests.fake_nvml.build import library
 from tests.fake_nvml.fake import FakeNvml
 
@@ -33,8 +35,24 @@ SETTLED_S = 12.0
 
 LIMIT_S = 120.0
 
+_IMPORTED = """\
+import atexit, sys
+from pathlib import Path
+from {package}.__main__ import main
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def count():
+    names = [name for name in sys.modules if (name + ".").startswith("{package}.")]
+    files = {{getattr(sys.modules[name], "__file__", None) for name in names}} - {{None}}
+    lines = [Path(file).read_text("utf-8").count("\\n") for file in files if "/pb/" not in file]
+    Path("imported").write_text(f"{{len(lines)}} {{sum(lines)}}")
+
+atexit.register(count)
+raise SystemExit(main())
+"""
+"""Runs the daemon, and writes at its end what it has imported."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Footprint:
     """The measurements of one checkout, one item for each run.
 
@@ -42,11 +60,14 @@ class Footprint:
         start: seconds of CPU of daemon and NVML child until the registration.
         daemon: resident MiB.
         child: resident MiB of the NVML child.
+        modules, lines: of our package in the daemon; not measured run by run.
     """
 
     start: list[float] = field(default_factory=list)
     daemon: list[float] = field(default_factory=list)
     child: list[float] = field(default_factory=list)
+    modules: int = 0
+    lines: int = 0
 
 
 def measure(checkouts: tuple[Path, ...], runs: int, settled_s: float) -> list[Footprint]:
@@ -57,28 +78,39 @@ def measure(checkouts: tuple[Path, ...], runs: int, settled_s: float) -> list[Fo
         nvml = library(scratch)
         fake = FakeNvml(scratch / "nvml", (SHAPE / "nvml.txt").read_text("utf-8"))
         unpack((SHAPE / "sysfs.txt").read_text("utf-8"), scratch / "host")
-        for run in range(runs + 1):  # the first compiles the modules and is not counted
+        for run in range(runs + 1):
             for number, checkout in enumerate(checkouts):
+                package, source = package_of(checkout)
                 environment = {
                     "PATH": os.environ["PATH"],
-                    "PYTHONPATH": str(checkout / "agent"),
+                    "PYTHONPATH": str(source),
                     "PYTHONPYCACHEPREFIX": str(scratch / f"compiled{number}"),
                     "NODETOPO_FAKE_NVML": str(fake.directory),
                 }
-                start, daemon, child = _run(scratch, nvml, environment, settled_s if run else 0)
-                if run:
-                    footprints[number].start.append(start)
-                    footprints[number].daemon.append(daemon)
-                    footprints[number].child.append(child)
+                footprint = footprints[number]
+                if not run:  # this run also compiles the modules
+                    counted = ("-c", _IMPORTED.format(package=package))
+                    _run(scratch, nvml, environment, counted, settled_s)
+                    imported = (scratch / "imported").read_text("utf-8").split()
+                    footprint.modules, footprint.lines = map(int, imported)
+                    continue
+                start, daemon, child = _run(scratch, nvml, environment, ("-m", package), settled_s)
+                footprint.start.append(start)
+                footprint.daemon.append(daemon)
+                footprint.child.append(child)
     return footprints
 
 
 def _run(
-    scratch: Path, nvml: Path, environment: Mapping[str, str], settled_s: float
+    scratch: Path,
+    nvml: Path,
+    environment: Mapping[str, str],
+    program: tuple[str, str],
+    settled_s: float,
 ) -> tuple[float, float, float]:
     host = scratch / "host"
     command = [
-        *(sys.executable, "-m", "nodetopo", "run", "--or-simulate", "--log-format", "json"),
+        *(sys.executable, *program, "run", "--or-simulate", "--log-format", "json"),
         *("--node-name", "node", "--nvml-library", str(nvml)),
         *("--sysfs-root", str(host / "sys"), "--procfs-root", str(host / "proc")),
         *("--host-root", str(host), "--device-plugin-dir", str(scratch / "no-kubelet")),
@@ -110,12 +142,16 @@ def _run(
 
 
 def table(names: tuple[str, ...], footprints: list[Footprint]) -> list[str]:
-    """Return the lines of the table: the minimum and the median of each figure."""
-    lines = [f"{'':24}{'start-up CPU s':>18}{'daemon MiB':>16}{'NVML child MiB':>18}"]
+    """Return the lines of the table; of what each run measures, the minimum and the median."""
+    heads = (
+        f"{'start-up CPU s':>18}{'daemon MiB':>16}{'NVML child MiB':>18}{'modules':>9}{'lines':>8}"
+    )
+    lines = [f"{'':24}{heads}"]
     for name, footprint in zip(names, footprints, strict=True):
         cells = (footprint.start, footprint.daemon, footprint.child)
         shown = [f"{min(values):.2f} / {median(values):.2f}" for values in cells]
-        lines.append(f"{name:24}{shown[0]:>18}{shown[1]:>16}{shown[2]:>18}")
+        imported = f"{footprint.modules:>9}{footprint.lines:>8,}"
+        lines.append(f"{name:24}{shown[0]:>18}{shown[1]:>16}{shown[2]:>18}{imported}")
     return lines
 
 

@@ -189,7 +189,13 @@ class Walks:
         loops = self._ours("daemon.pod_loops").pod_loops(settings, store, overrides, expect=print)
         audit = self._audited(settings, store, overrides)
         machine = SimpleNamespace(nvml=self._ours("model.nvml_event").NvmlStatus)
-        no_plugins = {"served": (), "pools": (), "refusals": (), "strategies": (), "states": {}}
+        no_plugins: dict[str, Any] = {
+            "served": (),
+            "pools": (),
+            "refusals": (),
+            "strategies": (),
+            "states": {},
+        }
         components = self._ours("daemon.components").Components(
             settings=settings,
             target=SimpleNamespace(machine=machine),
