@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from nodetopo.components.dra import loop as dra_loop
-from nodetopo.components.dra.dra_slices import AHEAD_S
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference
 from nodetopo.components.dra.loop import DraLoop
+from nodetopo.components.dra.publisher import AHEAD_S
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kubeapi.slices import SliceWatch

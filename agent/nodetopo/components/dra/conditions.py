@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from nodetopo.components.dra.devices import Conditions
-from nodetopo.components.dra.dra_slices import own
 from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.publisher import own
 from nodetopo.kubeapi.slices import Slices
 from nodetopo.model.gpu_health import GpuHealth, HealthView
 

@@ -17,8 +17,6 @@ import structlog
 from nodetopo.backoff import API_RETRY_S, Backoff
 from nodetopo.components.dra.conditions import ConditionsKeeper
 from nodetopo.components.dra.devices import Conditions
-from nodetopo.components.dra.dra_server import ServedFields
-from nodetopo.components.dra.dra_slices import FieldsDropped, SlicePublisher, own
 from nodetopo.components.dra.driver.claims import claim_reader
 from nodetopo.components.dra.driver.prepared import GIVE_UP_S, PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
@@ -26,9 +24,10 @@ from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, 
 from nodetopo.components.dra.foreign import ForeignDevices
 from nodetopo.components.dra.form import SETS, form
 from nodetopo.components.dra.held import TIMEOUT_S, HeldDevices
-from nodetopo.components.dra.named import named_set
 from nodetopo.components.dra.notices import DraNotices
-from nodetopo.components.dra.pool import BackingDevices, Pool
+from nodetopo.components.dra.pool import BackingDevices, Pool, named_set
+from nodetopo.components.dra.publisher import FieldsDropped, SlicePublisher, own
+from nodetopo.components.dra.served_fields import ServedFields
 from nodetopo.components.dra.settings import DraSettings
 from nodetopo.components.dra.slices import Group
 from nodetopo.errors import ApiUnavailable, UnreadableError

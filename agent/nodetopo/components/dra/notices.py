@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from nodetopo.components.dra.stored import LISTS
+from nodetopo.components.dra.slices import LISTS
 from nodetopo.model.notice import Notice
 
 Report = Callable[[Iterable[Notice]], None]

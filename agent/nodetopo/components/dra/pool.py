@@ -296,3 +296,32 @@ def _unknown(
 def _group_name(each: GpuSet) -> str:
     """Return the name of the group of *each*; it sorts by how frequent claims for it are."""
     return "001-single" if each.is_single else f"{each.size:03d}-gpus"
+
+
+_SET, _SINGLE = "gpus-", "gpu-"
+"""Prefixes of names that list the buses of their GPUs (:mod:`nodetopo.components.dra.sets`)."""
+
+
+def named_set(name: str, pool: Pool) -> BackingDevices | None:
+    """Return the GPUs of *pool* that the *name* of a set lists, published or not.
+
+    A claim can have been allocated before other sets were published. ``None`` where the name lists
+    GPUs of another pool, or is a digest. A bus in another PCI domain than 0 has two parts, such as
+    ``0001-1b``.
+    """
+    if not name.startswith(_SET):
+        return None
+    single = {each.name.removeprefix(_SINGLE): each.gpus[0] for each in pool.sets if each.is_single}
+    parts, found = name.removeprefix(_SET).split("-"), []
+    while parts:
+        gpu = single.get(parts[0])
+        taken = 1 if gpu is not None else 2
+        gpu = gpu or single.get("-".join(parts[:2]))
+        if gpu is None:
+            return None
+        found.append(gpu)
+        parts = parts[taken:]
+    uuids = {gpu.id: gpu.uuid for gpu in pool.snapshot.gpus}
+    known = tuple(uuid for gpu in found if (uuid := uuids[gpu]) is not None)
+    is_whole = len(known) == len(found) == len(set(found))
+    return BackingDevices(uuids=known, gpus=tuple(found)) if is_whole else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from nodetopo.components.dra.stored import LISTS, features, has_scalars
+from nodetopo.components.dra.slices import LISTS, features, has_scalars
 from nodetopo.errors import ApiUnavailable
 from nodetopo.kubeapi.apply import Connect
 from nodetopo.outage import Outage

@@ -3,8 +3,7 @@
 import pytest
 
 from nodetopo.components.dra.form import Form
-from nodetopo.components.dra.named import named_set
-from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.pool import Pool, named_set
 from nodetopo.machines.bundled import machine
 
 DGX = machine("dgx-h100")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodetopo.components.dra.dra_server import ASK_AGAIN_S, FORGET_S, ServedFields
+from nodetopo.components.dra.served_fields import ASK_AGAIN_S, FORGET_S, ServedFields
 from nodetopo.errors import ApiUnavailable
 from nodetopo.kubeapi.slices import SliceWatch
 from tests.components.dra.fake_slices import FakeSliceApi

@@ -9,10 +9,9 @@ from typing import Any
 
 import structlog
 
-from nodetopo.components.dra.dra_server import ServedFields
 from nodetopo.components.dra.pool import Pool
-from nodetopo.components.dra.slices import Group, changes
-from nodetopo.components.dra.stored import LISTS, known_fields
+from nodetopo.components.dra.served_fields import ServedFields
+from nodetopo.components.dra.slices import LISTS, Group, changes, known_fields
 from nodetopo.errors import ApiUnavailable
 from nodetopo.formats.responses import part
 from nodetopo.kubeapi.apply import FIELD_MANAGER, Connect
