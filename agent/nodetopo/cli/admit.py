@@ -1,4 +1,4 @@
-"""``nodetopo admit``: what this node's Topology Manager would answer for a manifest."""
+"""``nodetopo admit``: this node's Topology Manager's answer for a manifest."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -55,9 +55,9 @@ def run(args: Namespace) -> int:
 
 
 def preference(snapshot: Snapshot) -> Preference:
-    """Return what the device plugins of the node prefer.
+    """Return the preference of the node's device plugins.
 
-    Of whole GPUs that is what our allocator would choose, of other devices the lowest ids.
+    For whole GPUs it is our allocator's choice, for other devices the lowest ids.
     """
     allocator = Allocator(snapshot) if snapshot.gpus else None
 
@@ -82,8 +82,8 @@ def exit_code(admission: Admission) -> int:
 def answer(admission: Admission, node: str | None, style: Style) -> Answer:
     """Return *admission* in all formats.
 
-    As text: a line for each pod, what each container would get, and what would help. An input that
-    several pods lack stands below them, once.
+    As text: a line for each pod, each container's grants, and suggestions. An input missing for
+    several pods is listed below them, once.
     """
     scope = f" · scope {clean(admission.scope)}" if admission.scope else ""
     where = f"   node {clean(node)}" if node else ""
@@ -129,7 +129,7 @@ def _head(pod: PodAdmission, style: Style) -> str:
 
 
 def _grants(container: ContainerAdmission) -> Iterator[tuple[str, str]]:
-    """Yield what a container would get, kind and amount; sizes with four digits."""
+    """Yield a container's grants, kind and amount; sizes with four digits."""
     for text in container.why:
         yield "hint", text
     if len(container.cpus):

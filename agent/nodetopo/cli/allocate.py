@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
 
     Raises:
         InputError: a GPU is unknown, no set fits, or flags contradict each other.
-        UnreadableError: the source names no GPU, and may leave them out.
+        UnreadableError: the source names no GPU, and may omit them.
     """
     if args.bandwidth_table == STDIO and STDIO in files_of(args):
         raise InputError("standard input can be read only once", "name one of the two files")
@@ -89,7 +89,7 @@ class DeviceAllocator(Protocol):
         available: Collection[str] | None = None,
         degraded: Collection[str] = (),
     ) -> Allocation:
-        """Return what a set is worth."""
+        """Return the assessment of a set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +113,11 @@ class Request:
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether the devices are MIG instances or replicas."""
+        """Return whether the devices are MIG instances or replicas."""
         return any(device != gpu for device, gpu in self.devices.items())
 
     def name(self, device: str) -> str:
-        """Return what people call *device*: ``GPU5`` for a whole GPU, its id for a part."""
+        """Return the display name of *device*: ``GPU5`` for a whole GPU, its id for a part."""
         names = {} if self.is_shared else {gpu.id: gpu.name for gpu in self.snapshot.gpus}
         return names.get(device, device)
 
@@ -195,7 +195,7 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
 
 
 def _rules(snapshot: Snapshot, args: Namespace, policy: Policy) -> Rules:
-    """Return the rules of *args*; a note says how much of the node a bandwidth table covers.
+    """Return the rules of *args*; a note tells how much of the node a bandwidth table covers.
 
     Raises:
         InputError: the table cannot be used, or the model needs one.
@@ -267,7 +267,7 @@ def _allocation(request: Request, best: Allocation, args: Namespace) -> Answer:
 
 
 def _other(request: Request, args: Namespace) -> Allocation | None:
-    """Return what the set of ``--why-not`` is worth; ``None`` without the flag."""
+    """Return the assessment of the set of ``--why-not``; ``None`` without the flag."""
     if not args.why_not:
         return None
     chosen = request.ids(args.why_not)
@@ -336,7 +336,7 @@ def _plain_set(allocation: Allocation) -> dict[str, Any]:
 
 
 def _comparison(request: Request, ours: Allocation, args: Namespace) -> Answer:
-    """Return what NVIDIA's policy takes from the GPUs in the order given, and how ours compares.
+    """Compare our choice with NVIDIA's policy on the GPUs in the given order.
 
     Raises:
         InputError: the policy is not imitated for these GPUs.

@@ -11,10 +11,10 @@ from nodetopo.model.snapshot import Snapshot
 def shared_allocator(
     snapshot: Snapshot, devices: Mapping[str, str], rules: Rules, *, is_mig: bool
 ) -> tuple[SharedAllocator, tuple[str, ...]]:
-    """Return the allocator of *devices*, and the terms that it decides by.
+    """Return the allocator of *devices*, and the terms of its decision.
 
-    NVIDIA's plugin spreads replicas by default; contention is what counts there. MIG instances do
-    not disturb each other, and packed they leave whole GPUs whole.
+    NVIDIA's plugin spreads replicas by default, to avoid contention. MIG instances do not disturb
+    each other, and packing them keeps other GPUs whole.
     """
     allocator = SharedAllocator(snapshot, devices, rules, spread=not is_mig)
     return allocator, shared_terms(rules.policy, spread=not is_mig)

@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
         return reports.judge(snapshot, rules, args)
 
     def with_alignment(answer: Answer) -> Answer:
-        """Return *answer* with what every running pod with GPUs or HCAs really got."""
+        """Return *answer* with the real alignment of every running pod with GPUs or HCAs."""
         rows = measured(snapshot)
         table = alignment.text(rows, output.style(no_color=args.no_color))
         return replace(

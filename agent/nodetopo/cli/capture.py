@@ -54,7 +54,7 @@ def _run_raw(args: Namespace) -> int:
 
 
 def hosts() -> tuple[str, ...]:
-    """Return what this host is called, by itself and in its domain."""
+    """Return this host's names, short and fully qualified."""
     name = socket.gethostname()
     return name, name.partition(".")[0]
 
@@ -65,7 +65,7 @@ def _note_all(done: Iterable[str]) -> None:
 
 
 def summary(snapshot: Snapshot) -> str:
-    """Return how much of what a snapshot holds."""
+    """Return the counts of a snapshot's parts."""
     counts = [
         (len(snapshot.gpus), "GPU"),
         (len(snapshot.hcas or ()), "HCA"),

@@ -66,7 +66,7 @@ def objects(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def not_usable(name: str, error: DecodeError) -> InputError:
-    """Return the error of the file *name* whose content is wrong as *error* says."""
+    """Return the error for the file *name* with the invalid content described by *error*."""
     return InputError(f"{name}: {error.cause}", error.cure or _CURE)
 
 

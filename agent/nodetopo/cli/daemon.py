@@ -28,7 +28,7 @@ def _start(args: Namespace) -> int:
     pipes: dict[str, str] = {}
 
     def read(name: str) -> str:
-        """Return the text of a file as it is now, and of a pipe as it was read first."""
+        """Return the current text of a file, or the first text read from a pipe."""
         if name in pipes:
             return pipes[name]
         text = read_text(name)

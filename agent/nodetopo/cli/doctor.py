@@ -102,8 +102,8 @@ class Asked:
     """The demands on the cluster.
 
     Attributes:
-        gangs: ``None`` where neither a flag nor a file nor the API server tells of any.
-        unread: the gangs that could not be read.
+        gangs: ``None`` if no flag, file or API server has any.
+        unread: gangs that could not be read.
     """
 
     topologies: tuple[Topology, ...]
@@ -112,7 +112,7 @@ class Asked:
 
 
 def asked(args: Namespace) -> Asked:
-    """Return what flags, files and the API server ask of the cluster, in this order.
+    """Return the demands from flags, files and the API server, in this order.
 
     Raises:
         InputError: a flag or a file cannot be used.
@@ -138,7 +138,7 @@ def asked(args: Namespace) -> Asked:
 def _from_file(
     args: Namespace, name: str
 ) -> tuple[tuple[ObjectKind, Mapping[str, Any]], ...] | None:
-    """Return what the file tells of gangs and levels; ``None`` where it is about other things."""
+    """Return the gangs and levels in the file; ``None`` if it has other content."""
     known, unknown = [], set()
     with progress(f"reading {name}"):
         for at, item in objects(name):
@@ -159,7 +159,7 @@ def _from_file(
 def _from_api(
     args: Namespace,
 ) -> tuple[tuple[tuple[ObjectKind, Mapping[str, Any]], ...], list[Missing]]:
-    """Return the objects of the API server, and what could not be listed of gangs."""
+    """Return the objects of the API server, and the kinds of gangs that could not be listed."""
     cluster = api(args)
     if cluster is None:
         return (), []
@@ -177,7 +177,7 @@ def _from_api(
 
 
 def _published(args: Namespace, nodes: Sequence[ClusterNode]) -> Published | None:
-    """Return what DRA drivers publish for *nodes*; ``None`` where it cannot be learnt."""
+    """Return the devices that DRA drivers publish for *nodes*; ``None`` if unknown."""
     cluster = api(args)
     if cluster is None:
         return None

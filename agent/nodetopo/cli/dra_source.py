@@ -56,7 +56,7 @@ class Published:
 
     @property
     def incomplete(self) -> tuple[PublishedPool, ...]:
-        """The pools of which nothing is allocated: slices are missing."""
+        """The pools that are left out because slices are missing."""
         return tuple(pool for pool in self.pools if not pool.is_complete)
 
 

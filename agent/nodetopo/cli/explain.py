@@ -1,4 +1,4 @@
-"""``nodetopo explain CODE``: what a check means and what to do about it."""
+"""``nodetopo explain CODE``: the meaning of a check and its remedy."""
 
 from argparse import Namespace
 from typing import Any

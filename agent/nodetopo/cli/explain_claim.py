@@ -1,4 +1,4 @@
-"""``nodetopo explain-claim``: why a ResourceClaim got its devices, and what was better."""
+"""``nodetopo explain-claim``: why a ResourceClaim got its devices, and better alternatives."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -42,10 +42,10 @@ class _Input:
 
 
 def run(args: Namespace) -> int:
-    """Print why; 0 nothing better was free, 1 something was or nothing is allocated, 3 unknown.
+    """Print why; 0 no better set was free, 1 one was or nothing is allocated, 3 unknown.
 
     Raises:
-        InputError: there is no such claim, or a file cannot be used.
+        InputError: the claim does not exist, or a file cannot be used.
         ApiUnavailable: the API server cannot be asked.
     """
     found = _input(args)

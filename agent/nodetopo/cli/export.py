@@ -31,7 +31,7 @@ _OF_CLAIMS = (
 
 
 def run(args: Namespace) -> int:
-    """Print the topology or the claims; 0, also with nothing to print, which is a warning."""
+    """Print the topology or the claims; 0, also for an empty output, which is a warning."""
     try:
         found = _claims(args) if args.scheduler == CLAIMS else _topology(args)
     except NothingFound as nothing:

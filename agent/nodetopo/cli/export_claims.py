@@ -48,9 +48,9 @@ def claims(args: Namespace) -> Exported:
 
 
 def _nothing_usable(found: Published, options: ClaimOptions) -> NothingFound | None:
-    """Return why there is nothing to claim although the driver publishes; ``None`` if it does not.
+    """Return why no device can be claimed although the driver publishes, if it does.
 
-    The pools have been named one by one.
+    The pools have already been named one by one.
     """
     pools = [pool for pool in found.pools if pool.driver == options.driver]
     if not pools:

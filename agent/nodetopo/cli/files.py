@@ -9,7 +9,7 @@ from nodetopo.errors import DecodeError, InputError
 from nodetopo.model.codec import MAX_BYTES
 
 _PROCFS = "/proc"
-"""Files here are made while they are read, some wait for more, and ``kmsg`` loses what was read."""
+"""Its files are generated while being read, some block for more, and ``kmsg`` loses read lines."""
 
 STDIO = "-"
 """Stands for standard input or output, as everywhere."""

@@ -1,4 +1,4 @@
-"""Where a command finds the API server without being told."""
+"""Default locations of a command's kubeconfig."""
 
 import os
 from pathlib import Path

@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def complete(argv: Sequence[str] | None = None) -> int:
     """Print the words that can follow and a directive, in ``kubectl``'s format; 0.
 
-    The directive 4 says that files are no completion, 0 that they are (cobra's
+    The directive 4 excludes files from completion, 0 includes them (cobra's
     ``ShellCompDirective``).
     """
     *before, current = (sys.argv[1:] if argv is None else argv) or [""]
@@ -127,10 +127,10 @@ def complete(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str], *, is_whole: bool = True) -> _Call:
-    """Return what *argv* asks for.
+    """Return the parsed *argv*.
 
     Raises:
-        InputError: a flag is unknown or lacks its value, or nothing is asked for.
+        InputError: a flag is unknown or lacks its value, or the command is missing.
     """
     call, rest = _Call(), list(argv)
     names = {
@@ -322,9 +322,9 @@ def _agent_pod(call: _Call, node: str) -> Mapping[str, Any]:
 
 
 def _daemon_flags(pod: Mapping[str, Any], words: Sequence[str]) -> Iterator[str]:
-    """Yield the flags of the daemon in *pod* that the command *words* takes too.
+    """Yield the flags of the daemon in *pod* that the command *words* accepts too.
 
-    Roots of the host above all: the command is to see what the daemon sees.
+    These are mainly roots of the host: the command must see the same files as the daemon.
     """
     spec = pod.get("spec") or {}
     containers = [one for one in spec.get("containers") or () if one.get("name") == CONTAINER]

@@ -1,4 +1,4 @@
-"""``nodetopo labels``: what the Node object gets."""
+"""``nodetopo labels``: the labels of the Node object."""
 
 from argparse import Namespace
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The live node, read once: its hardware, and what the kubelet and the API server know of it."""
+"""The live node, read once: its hardware, and its state in the kubelet and the API server."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,10 +32,10 @@ class Reading:
 
 
 def read(settings: GpuSettings, *, in_full: bool, pods: bool) -> Reading:
-    """Return the node as it is now; with *pods* also what the kubelet and the API know of pods.
+    """Return the node's current state; with *pods* also the pods in the kubelet and the API.
 
-    *in_full* also reads what only checks and captures need: error counters of HCAs, and settings
-    of the host outside the kernel.
+    *in_full* also reads the inputs of checks and captures: error counters of HCAs, and settings of
+    the host outside the kernel.
     """
     supervisor = NvmlSupervisor(settings.nvml_library)
     failure: NvmlUnavailable | None = None

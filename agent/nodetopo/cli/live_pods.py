@@ -23,9 +23,9 @@ _Answer = TypeVar("_Answer")
 
 
 def with_pods(snapshot: Snapshot, settings: KernelSettings) -> Snapshot:
-    """Return *snapshot* with pods and their cgroups, what is on offer, and the kubelet's answers.
+    """Return *snapshot* with pods and cgroups, allocatable resources, and kubelet answers.
 
-    Each question that fails is an issue, of the probes ``podresources``, ``pods``, ``slices``,
+    Each failed question is an issue, of the probes ``podresources``, ``pods``, ``slices``,
     ``node``, ``rights`` and ``kubelet``.
     """
     issues: list[ProbeIssue] = []
@@ -82,7 +82,7 @@ def with_pods(snapshot: Snapshot, settings: KernelSettings) -> Snapshot:
 def join(
     specified: tuple[Pod, ...] | None, assigned: tuple[Pod, ...] | None
 ) -> tuple[Pod, ...] | None:
-    """Return *specified* pods with what was *assigned* to their containers, then the others."""
+    """Return *specified* pods with their containers' *assigned* resources, then the others."""
     if specified is None or assigned is None:
         return assigned if specified is None else specified
     return joined(specified, assigned)

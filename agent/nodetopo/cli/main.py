@@ -105,12 +105,12 @@ def execute(args: Namespace) -> int:
 def parsed(argv: Sequence[str]) -> Namespace:
     """Return the arguments, by a parser that knows the flags of the command in *argv* only.
 
-    Few calls give settings as flags, and to load the settings takes as long as most commands
-    run. So a parser without them goes first; what it does not understand, and every help text,
-    is left to the full one.
+    Few calls give settings as flags, and loading the settings takes as long as most commands run.
+    So a parser without them goes first; arguments that it rejects, and every help text, are left to
+    the full one.
 
     Raises:
-        InputError: they are no usage of a command.
+        InputError: they are not a valid command line.
     """
     command = next((word for word in argv if not word.startswith("-")), None)
     try:
@@ -150,7 +150,7 @@ def _flags(command: Command) -> ModuleType:
 
 
 def prepare_streams() -> None:
-    """Open closed streams as ``/dev/null``, and print UTF-8 whatever the locale says."""
+    """Open closed streams as ``/dev/null``, and print UTF-8 regardless of the locale."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller, as with `>&-`
             # This takes the stream's own number, which no other file may then get.

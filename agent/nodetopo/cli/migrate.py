@@ -1,4 +1,4 @@
-"""``nodetopo migrate``: what becomes of other programs' configuration, line by line."""
+"""``nodetopo migrate``: the fate of other programs' configuration, line by line."""
 
 import os
 from argparse import Namespace
@@ -32,10 +32,10 @@ _COLOURS = {"differs": "33", "not supported": "31", "unknown": "35", "same": "32
 
 
 def run(args: Namespace) -> int:
-    """Print the verdicts; 0 nothing is lost, 1 something is, 3 a line could not be judged.
+    """Print the verdicts; 0 no setting is lost, 1 one is, 3 a line could not be judged.
 
     Raises:
-        InputError: a file cannot be read, or is nothing that can be judged.
+        InputError: a file cannot be read, or has an unknown form.
     """
     if args.write is not None:
         check_new_directory(args.write)

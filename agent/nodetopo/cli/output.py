@@ -46,9 +46,9 @@ class Style:
 
 
 def style(*, no_color: bool) -> Style:
-    """Return colours where standard output is a terminal and nobody asked for none.
+    """Return colours if standard output is a terminal and they were not turned off.
 
-    ``NO_COLOR`` counts when set to anything but nothing (no-color.org).
+    ``NO_COLOR`` counts if not empty (no-color.org).
     """
     wanted = not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Style(wanted and sys.stdout.isatty())
@@ -113,7 +113,7 @@ def _on_terminal(text: str) -> str:
 # A word to the person who waits.
 
 PATIENCE_S = 2.0
-"""How long nothing is said; live discovery takes 0.2 s on a healthy node."""
+"""Silence before a progress message; live discovery takes 0.2 s on a healthy node."""
 
 
 @contextmanager
@@ -167,11 +167,11 @@ controls, marks of direction, halves of characters, private and unassigned ones.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a reader: for programs, for people, and for people in a hurry.
+    """A command's answer: for programs, and as text, long and short.
 
     Attributes:
         plain: made of JSON's own types.
-        table, short: text that ends with a line break, or nothing.
+        table, short: text that ends with a line break, or empty.
         svg: draws the answer; only for commands that offer the format.
     """
 
@@ -198,11 +198,11 @@ def emit(answer: Answer, args: Namespace) -> None:
 
 
 def say(text: str) -> None:
-    """Write *text* to standard output, now.
+    """Write *text* to standard output and flush it.
 
     Raises:
-        UnreadableError: it did not arrive, e.g. because the disk is full.
-        BrokenPipeError: nobody reads any more.
+        UnreadableError: the write failed, e.g. because the disk is full.
+        BrokenPipeError: the reader is gone.
     """
     try:
         sys.stdout.write(text)
@@ -228,7 +228,7 @@ def json_text(plain: Any) -> str:
 
 
 def escaped(document: str) -> str:
-    """Return the JSON *document* with what steers a terminal escaped; it means the same."""
+    """Return the JSON *document* with terminal control characters escaped; it means the same."""
     return _STEERING.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 
@@ -242,9 +242,9 @@ _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def note(kind: str, text: str) -> None:
-    """Print the one line ``kind: text`` to standard error, long values in it cut.
+    """Print the line ``kind: text`` to standard error, with long values cut.
 
-    A standard error that takes nothing changes no exit status.
+    A failed write to standard error does not change the exit status.
     """
     line = " ".join(clean(_cut(text, 10 * LONGEST_LINE)).split())
     line = _LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), line)

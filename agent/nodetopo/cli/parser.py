@@ -13,7 +13,7 @@ from nodetopo.model.digits import number, whole_number
 FORMATS = ("table", "short", "json", "yaml")
 
 _COLUMNS = 80
-"""Width of what is not a terminal."""
+"""Width of output that is not a terminal."""
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no public name
 """The type that ``add_subparsers`` returns."""
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     """Raises bad usage as an :class:`InputError` instead of printing usage and exiting.
 
     Attributes:
-        has_settings: whether settings of the daemon are flags too, for commands that take some.
+        has_settings: whether settings of the daemon are flags too, for commands that accept some.
     """
 
     has_settings: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse found wrong.
+        """Raise the usage error that argparse found.
 
         Raises:
             InputError: always.
@@ -124,7 +124,7 @@ class Repeated(argparse.Action):
 
 
 def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any) -> Parser:
-    """Add the command *name*; *summary* serves the list of commands and its own help."""
+    """Add the command *name*; *summary* is for the list of commands and the command's help."""
     return subparsers.add_parser(
         name,
         help=summary,

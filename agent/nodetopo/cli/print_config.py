@@ -42,7 +42,7 @@ def print_config(args: Namespace, reloader: Reloader) -> None:
 
 
 def _nvidia_value(resolved: Resolved, name: Name) -> tuple[str, str]:
-    """Return the value of *name* and its origin; some flags are ours and NVIDIA's at once."""
+    """Return the value of *name* and its origin; some flags are both ours and NVIDIA's."""
     if (given := resolved.nvidia.get(name.name)) is not None:
         return nvidia_shown(given.value), given.origin
     for field, origin in resolved.origins.items():

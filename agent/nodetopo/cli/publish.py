@@ -1,4 +1,4 @@
-"""``nodetopo publish``: publish the labels once, or show what that would change."""
+"""``nodetopo publish``: publish the labels once, or preview the changes."""
 
 from argparse import Namespace
 from dataclasses import asdict
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
 
 
 def _answer(changed: list[tuple[LabelOutput, LabelChanges]], *, is_dry: bool) -> Answer:
-    """Return what changed, or would change, in each place: + new, ~ other value, ? kept."""
+    """Return the changes, made or previewed, in each output: + new, ~ other value, ? kept."""
     verb, short = "would change" if is_dry else "changed", ""
     rows: list[tuple[str, str, str]] = []
     for label_output, changes in changed:

@@ -61,7 +61,7 @@ def judge(
 
     Args:
         snapshot: as loaded with ``is_reported``.
-        rules: those to judge by.
+        rules: to judge by.
         args: of the command.
         extend: adds to the answer what the command prints alongside the rules.
         only_problems: as in :func:`answer`.
@@ -117,9 +117,9 @@ def answer(
     Args:
         report: the results.
         style: of text.
-        only_problems: leave out of the table what passes or does not apply, as the short format
+        only_problems: leave passed and inapplicable rules out of the table, as the short format
             always does.
-        cures: what helps against the cause of missing inputs, by the cause.
+        cures: by the cause of missing inputs.
     """
     listed = [one for one in report.results if not _is_merely_unknown(one)]
     if only_problems:

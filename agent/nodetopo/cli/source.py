@@ -44,11 +44,11 @@ _FLAGS = (
     ("--topo-m", "`nvidia-smi topo -m`"),
     ("--rdma-topo", "a dump of `rdma_topo`"),
 )
-"""The flags that take a file, and what they expect in it."""
+"""The flags that take a file, and the expected content."""
 
 
 def is_configured(args: Namespace, name: str) -> bool:
-    """Return whether the setting *name* can have a value: its flag or any variable is given."""
+    """Return whether the setting *name* can have a value, by its flag or a variable."""
     return hasattr(args, name) or any(variable.startswith(VARIABLES) for variable in os.environ)
 
 
@@ -64,9 +64,9 @@ def settings(args: Namespace) -> "Settings":
 
 
 class Unread(NamedTuple):
-    """An input that a command does without: *line* says so on standard error, after its *kind*.
+    """A missing input of a command: *line* reports it on standard error, after its *kind*.
 
-    *cure* helps against *cause*; ``None`` if nothing is known to.
+    *cure* is the cure for *cause*; ``None`` if unknown.
     """
 
     kind: str
@@ -88,15 +88,14 @@ def load(
     needs_hardware: bool = True,
     is_reported: bool = False,
 ) -> Snapshot:
-    """Return the snapshot that the flags ask for; what a file has beyond its format is a warning.
+    """Return the snapshot by the flags; unknown content of a file causes a warning.
 
-    Of a live node *in_full* and *pods* are read if asked for (:func:`nodetopo.cli.live.read`).
+    For a live node, *in_full* and *pods* read more (:func:`nodetopo.cli.live.read`).
 
-    Where the live node has no NVML: with *needs_gpus* that ends the command; without, the
-    error is printed, the rest of the node returned, and ``args.incomplete`` set. Without
-    *needs_hardware* it is no warning that other parts of the machine could not be read. With
-    *is_reported* nothing is printed: the command reports what is missing, and ``args.unread`` is
-    what it has to say otherwise.
+    If the live node has no NVML: with *needs_gpus* that ends the command; without, the error is
+    printed, the rest of the node returned, and ``args.incomplete`` set. Without *needs_hardware*,
+    other unreadable parts of the machine cause no warning. With *is_reported* nothing is printed:
+    the command reports missing inputs, and ``args.unread`` has its other remarks.
 
     Raises:
         InputError: the file or the name cannot be used.
@@ -192,7 +191,7 @@ def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, 
 
 
 def _from_text(args: Namespace) -> Snapshot:
-    """Return the snapshot of a text that another tool wrote; what it lacks is a warning."""
+    """Return the snapshot of another tool's output; missing facts cause a warning."""
     # Each reader is loaded only if its flag is given.
     if args.topo_m is not None:
         from nodetopo.tools.importers.topo_m import parse_topo_m  # noqa: PLC0415 - as above
@@ -216,7 +215,7 @@ def _from_text(args: Namespace) -> Snapshot:
 
 
 def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError:
-    """Return the error for *text* that *flag* cannot read; say what it is, or which flag could."""
+    """Return the error for *text* that *flag* cannot read, with its kind or the right flag."""
     from nodetopo.tools.importers.other_files import recognise  # noqa: PLC0415 - only errors
 
     head = text.lstrip("\ufeff \t\r\n")[:200]
@@ -252,11 +251,11 @@ def manifest_of(args: Namespace) -> str:
 def pods_of_manifest(text: str, args: Namespace, snapshot: Snapshot) -> tuple[Pod, ...]:
     """Return the pods of the manifest *text*, a controller's template as one pod.
 
-    They are completed as an API server of the kubelet's release completes them; a warning says
-    which one is assumed where it is not known and matters.
+    Defaults follow an API server of the kubelet's release; a warning names the assumed release if
+    it is unknown and matters.
 
     Raises:
-        InputError: it is no manifest, or holds no pod.
+        InputError: it is not a manifest, or has no pod.
     """
     from nodetopo.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the component rdma, where HCAs are offered
 
 
 def show_when_ready(kernel: Kernel, stopping: threading.Event) -> bool:
-    """Print on one page what runs once the kubelet has the devices; return whether it did."""
+    """Print a one-page summary once the kubelet has the devices; return whether it does."""
     ready = wait_ready(kernel, stopping)
     if ready is not None:
         show(ready)
@@ -30,7 +30,7 @@ def show_when_ready(kernel: Kernel, stopping: threading.Event) -> bool:
 
 
 def show(ready: Ready) -> None:
-    """Print on one page what runs, once the kubelet has the devices."""
+    """Print a one-page summary of the registered devices."""
     style, snapshot, target = output.style(no_color=False), ready.snapshot, ready.target
     gpus, hcas = len(snapshot.gpus), len(snapshot.hcas or ())
     kind = clean(snapshot.gpus[0].product or "GPU") if gpus else "GPU"
@@ -101,7 +101,7 @@ def _allocation(one: ReadyResource, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _pod_with_both(pool: "ReadyPool", snapshot: Snapshot) -> Iterator[str]:
-    """Yield what a container got that asked for GPUs and for devices of *pool*."""
+    """Yield the grants of a container that requests GPUs and devices of *pool*."""
     gpus = [gpu.name for gpu in snapshot.gpus if gpu.id in pool.gpus]
     yield f"{len(gpus)} GPUs, then {len(gpus)} of {pool.resource.name}: {' '.join(gpus)}"
     whole = ", every one of the pool" if pool.resource.pool.mode == "shared" else ""

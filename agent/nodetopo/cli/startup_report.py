@@ -1,4 +1,4 @@
-"""What there is to show of the daemon once the kubelet has the devices."""
+"""The summary of the daemon once the kubelet has the devices."""
 
 import threading
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ SHOWN_SIZE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyResource:
-    """A resource that the kubelet has.
+    """A registered resource.
 
     Attributes:
-        placement: our answer to a request for four devices (all, where there are fewer; one,
-            where no more may be asked for), with its reasons; ``None`` where none is usable.
-        preferred: the stand-in kubelet's answer to the same; ``None`` with a real one, which
-            asks when a pod comes.
+        placement: our answer to a request for four devices (all, if there are fewer; one, if that
+            is the limit), with its reasons; ``None`` if none is usable.
+        preferred: the stand-in kubelet's answer to the same; ``None`` with a real kubelet, which
+            asks when a pod is admitted.
     """
 
     resource: Resource
@@ -49,14 +49,14 @@ class ReadyResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What there is to show once the kubelet has the devices.
+    """The content of the summary.
 
     Attributes:
-        resources: none only where no GPUs are offered, *why_none* says why.
-        labels: what the node gets, but for its place in the cluster.
-        pools: of HCAs; none where no setting names any.
-        refusals: what is not offered.
-        metrics_url: ``None`` where metrics are off or the address was taken.
+        resources: empty only if no GPUs are offered; *why_none* has the reason.
+        labels: of the node, without its position in the cluster.
+        pools: of HCAs; empty if no setting names any.
+        refusals: of resources or devices.
+        metrics_url: ``None`` if metrics are off or the address is in use.
     """
 
     target: Target
@@ -70,13 +70,13 @@ class Ready:
 
 
 def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
-    """Wait until the kubelet has what is offered; with ``once`` for :data:`TIMEOUT_S`.
+    """Wait until the kubelet has the offered devices; with ``once`` for :data:`TIMEOUT_S`.
 
     Returns:
-        What there is to show; ``None`` where *stopping* was set before.
+        The summary; ``None`` if *stopping* was set before.
 
     Raises:
-        UnreadableError: with ``once``, there is nothing to offer, or no kubelet took it.
+        UnreadableError: with ``once``, no device can be offered, or no kubelet registered one.
     """
     settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
     assert isinstance(plugins, PluginSet)
@@ -143,12 +143,12 @@ def _pools(kernel: Kernel) -> "tuple[ReadyPool, ...]":
 
 
 def _offers_none(settings: GpuSettings) -> bool:
-    """Return whether no GPU is to be offered by device plugin, whatever the node has."""
+    """Return whether the settings offer no GPU by device plugin, whatever the node has."""
     return settings.offer_gpus == "never" or settings.dra
 
 
 def _check_for_gpus(plugins: PluginSet) -> None:
-    """Raise UnreadableError if the node was scanned and nothing of it is offered."""
+    """Raise UnreadableError if the node was scanned without any device to offer."""
     snapshot = plugins.taken
     if snapshot is None or plugins.states:
         return

@@ -69,7 +69,7 @@ class _Archive:
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, content: Callable[[], str]) -> None:
-        """Add the file *name*; a failure leaves it out, and nothing else."""
+        """Add the file *name*; a failure only leaves this file out."""
         try:
             self.files[name] = content().encode("utf-8", "replace")
         except AgentError as error:
@@ -127,7 +127,7 @@ def run(args: Namespace) -> int:
 
 
 def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
-    """Add what the commands answer about *snapshot*, which has been scrubbed."""
+    """Add the commands' answers about *snapshot*, which has been scrubbed."""
     for suite in Suite:
         if not (rules := node_rules(suite)):
             continue
@@ -141,7 +141,7 @@ def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
 
 
 def _versions(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the versions of this program, of what it uses, and of the node's software."""
+    """Return the versions of this program, its dependencies, and the node's software."""
     status, kernel = snapshot.node_status, snapshot.kernel
     return {
         "nodetopo": __version__,
@@ -225,7 +225,7 @@ def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
 
 
 def _served(args: Namespace, path: str, scrubber: TextScrubber, *, is_of_node: bool) -> str:
-    """Return what the daemon's server answers at *path*.
+    """Return the daemon's answer at *path*.
 
     Raises:
         InputError: it cannot be reached, or the node is another one.

@@ -1,4 +1,4 @@
-"""The words that complete a command line, told by the parser."""
+"""The words that complete a command line, from the parser."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ class Level:
 
 
 def levels(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Level]:
-    """Yield *parser*, then all below it, each before its own children."""
+    """Yield *parser*, then all below it, parents before children."""
     yield Level(path=path, parser=parser)
     for name, child in _children(parser).items():
         yield from levels(child, f"{path} {name}")

@@ -33,12 +33,12 @@ def write_text(name: str, text: str) -> None:
 
 
 def write_private(name: str, content: bytes) -> None:
-    """Write *content* to the file *name*, which only its owner may read, or to standard output.
+    """Write *content* to the file *name*, readable only by its owner, or to standard output.
 
-    A file appears whole under its name or not at all.
+    The write is atomic.
 
     Raises:
-        InputError: the place cannot be written, or is a terminal.
+        InputError: the destination cannot be written, or is a terminal.
     """
     if name == STDIO:
         if sys.stdout.isatty():
@@ -101,10 +101,10 @@ def replace_file(target: Path, content: bytes, *, mode: int | None = None) -> No
     Args:
         target: the file.
         content: all of it.
-        mode: its permissions; ``None`` for those that the umask leaves.
+        mode: its permissions; ``None`` for the default by the umask.
 
     Raises:
-        OSError: the place cannot be written.
+        OSError: the destination cannot be written.
     """
     if target.exists() and not target.is_file():  # a FIFO or /dev/stdout: nothing to replace
         target.write_bytes(content)

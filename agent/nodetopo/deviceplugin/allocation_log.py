@@ -1,9 +1,9 @@
-"""Log one line for each allocation: the devices, their bandwidth, and why they were chosen.
+"""Logs one line for each allocation: the devices, their bandwidth, and the reasons.
 
-The kubelet does not say which pod a set is for, and asks for a preference only if it has a
-choice: it takes the devices of a NUMA node without asking if they are exactly as many as the pod
-wants (kubelet 1.36 pkg/kubelet/cm/devicemanager, devicesToAllocate). So a set that equals a
-recent answer of ours was chosen by us, and any other by the kubelet.
+The kubelet does not name the pod, and asks for a preference only if it has a choice: it takes the
+devices of a NUMA node without asking if their number is exactly the pod's request (kubelet 1.36
+pkg/kubelet/cm/devicemanager, devicesToAllocate). So a set equal to one of our recent answers was
+our choice, and any other set the kubelet's.
 """
 
 from collections import OrderedDict, deque
@@ -22,7 +22,7 @@ REMEMBERED = 16
 """Allocations that the status page shows."""
 
 WAITING = 64
-"""Allocations that may wait for their line; beyond these, lines have no reasons."""
+"""Most allocations waiting for their line; beyond these, lines have no reasons."""
 
 QUIET_S = 0.1
 """How long the worker lets a call that woke it finish: Python runs one thread at a time, and
@@ -44,9 +44,9 @@ class LoggedAllocation:
     """One allocation, for the status page.
 
     Attributes:
-        at: when it was logged, UTC.
+        at: time of the log line, UTC.
         is_ours: whether the set was our answer, not the kubelet's own choice.
-        said: the reasons as one sentence; ``None`` where none are known.
+        said: the reasons as one sentence; ``None`` if unknown.
     """
 
     at: datetime
@@ -61,13 +61,13 @@ Explain = Callable[[Sequence[str], Asked | None], Mapping[str, object]]
 
 
 def no_reasons(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
-    """Explain nothing."""
+    """Return no reasons."""
     del ids, asked
     return {}
 
 
 class AllocationLog:
-    """Write the lines in a thread of its own: nothing here makes a call of the kubelet wait.
+    """Writes the lines in a separate thread, so that no call of the kubelet waits.
 
     *close_s* is how long :meth:`close` waits for the last lines, in seconds.
     """

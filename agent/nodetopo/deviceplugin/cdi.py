@@ -11,10 +11,10 @@ KIND = "nvidia.com/gpu"
 """The kind of NVIDIA's GPUs in specifications of ``nvidia-ctk cdi generate``, by default."""
 
 OWN_KIND = "device-plugin.nodetopo.io/gpu"
-"""The kind of GPUs in a specification of ours.
+"""The kind of GPUs in our specifications.
 
-It is not NVIDIA's: when two specifications in directories of equal priority define the same
-device, runtimes refuse that device altogether (CDI v1.1.0, pkg/cdi/cache.go). The toolkit writes
+It is not NVIDIA's: when two specifications in directories of equal priority define the same device,
+runtimes refuse that device altogether (CDI v1.1.0, pkg/cdi/cache.go). The toolkit writes
 ``nvidia.com`` into the same directory at boot."""
 
 OTHERS_VENDORS = ("nvidia.com", "k8s.device-plugin.nvidia.com")
@@ -65,12 +65,12 @@ def checked_kind(kind: str) -> str:
 
 
 def written_kind(kind: str) -> str:
-    """Return the kind of the GPUs in a specification of ours if *kind* is configured.
+    """Return the kind of GPUs in our specifications for the configured *kind*.
 
     :data:`KIND`, the default of the setting, becomes :data:`OWN_KIND`.
 
     Raises:
-        InputError: it is invalid, or another kind that NVIDIA's programs write.
+        InputError: it is invalid, or another kind written by NVIDIA's programs.
     """
     chosen = OWN_KIND if kind == KIND else checked_kind(kind)
     if chosen.partition("/")[0] in OTHERS_VENDORS:

@@ -1,10 +1,10 @@
-"""The hooks of NVIDIA's that a CDI specification may call, by the program that is installed.
+"""NVIDIA's hooks that a CDI specification can call, depending on the installed program.
 
-A container does not start if its specification calls a hook that the program lacks, and nothing is
-run here to ask it: the program lists its hooks by name, so it contains the names. One of Go's
-programs has the name of a command exactly where it has the command (nvidia-container-toolkit
-cmd/nvidia-cdi-hook/commands/commands.go). The GPU operator installs a script of the program's name
-that runs the program beside it, ``nvidia-cdi-hook.real``.
+A container does not start if its specification calls a hook that the program lacks, and the program
+is not run to ask: it contains the names of its hooks. A Go program contains a command's name
+exactly if it has the command (nvidia-container-toolkit cmd/nvidia-cdi-hook/commands/commands.go).
+The GPU operator installs a script with the program's name that runs ``nvidia-cdi-hook.real`` next
+to it.
 """
 
 import os
@@ -73,7 +73,7 @@ def _executable(place: Path) -> _State | None:
 
 
 def _named(root: Path, path: str, *, is_real: bool = False) -> frozenset[str]:
-    """Return the newer hooks whose names the program at *path* contains, or the one it runs."""
+    """Return the newer hooks named in the program at *path*, or in the program that it runs."""
     wanted = {name.encode(): name for name in NEWER}
     found: set[str] = set()
     try:

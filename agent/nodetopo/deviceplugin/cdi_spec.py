@@ -1,7 +1,7 @@
-"""Specifications of the Container Device Interface for GPUs and what goes with them.
+"""Specifications of the Container Device Interface for GPUs and related devices.
 
-They are JSON documents as CNCF CDI's SPEC.md 1.1.0 describes them, and give a container what
-NVIDIA's own give for computing (nvidia-container-toolkit v1.19.0, pkg/nvcdi): device nodes, the
+They are JSON documents by CNCF CDI's SPEC.md 1.1.0, and give a container the same as NVIDIA's
+specifications for computing (nvidia-container-toolkit v1.19.0, pkg/nvcdi): device nodes, the
 driver's libraries, programs and sockets, and hooks that make the libraries known to the loader.
 """
 
@@ -31,7 +31,7 @@ ALL = "all"
 """The device that is everything of its kind at once."""
 
 _LOWEST_VERSION = "0.3.0"
-"""The version of a specification that uses nothing that was added later."""
+"""The version of a specification without later features."""
 
 _FILE_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
@@ -39,13 +39,13 @@ _SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Where things are for the container runtime, which sees the host's file system.
+    """Paths as seen by the container runtime, in the host's file system.
 
     Attributes:
-        driver: the driver's files are below it.
-        dev: its ``dev/`` holds the device nodes.
-        hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` if there is none.
-        hooks: those of the program that are called.
+        driver: the root of the driver's files.
+        dev: the parent of ``dev/`` with the device nodes.
+        hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` without one.
+        hooks: of the program, to be called.
     """
 
     driver: Path = Path("/")
@@ -55,18 +55,18 @@ class Roots:
 
     @property
     def makes_links(self) -> bool:
-        """Whether a hook makes the links of libraries."""
+        """Whether a hook creates the links of libraries."""
         return self.hook is not None and CREATE_LINKS in self.hooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """The specification of GPUs, and what it lacks.
+    """The specification of GPUs, and its gaps.
 
     Attributes:
-        spec: ``None`` if containers would start without a driver that works.
-        refusal: why there is none, with a cure; ``None`` if there is one.
-        left_out: why a GPU or MIG device is not among its devices, by UUID.
+        spec: ``None`` if containers would start without a working driver.
+        refusal: why *spec* is ``None``, with a cure.
+        left_out: why a GPU or MIG device is left out, by UUID.
         warnings: for an operator.
     """
 
@@ -87,11 +87,11 @@ def gpu_spec(
 ) -> GpuSpec:
     """Return the specification of *gpus* and their MIG devices.
 
-    Every GPU and MIG device is a device by its UUID, and :data:`ALL` is every one that is not
-    lost. A GPU in MIG mode is its device node alone, as the MIG strategy ``none`` offers it.
-    *nodes* are the device nodes that the host has, below ``/dev``; a device that lacks one of its
-    own is left out. Without the library of CUDA, an indispensable node or any device there is no
-    specification: a container would start, and find no GPU.
+    Every GPU and MIG device is a device named by its UUID, and :data:`ALL` has all that are not
+    lost. A GPU in MIG mode has only its device node, as offered by the MIG strategy ``none``.
+    *nodes* are the host's device nodes below ``/dev``; a device with a missing node is left out.
+    Without the CUDA library, an indispensable node or any device, no specification is returned: a
+    container would start without a GPU.
     """
     host_nodes, dev = set(nodes), roots.dev / "dev"
     nodes_by_uuid: dict[str, list[str]] = {}
@@ -203,19 +203,19 @@ def feature_spec(
 
 
 def nodes_spec(kind: str, nodes: Mapping[str, Sequence[str]], dev_root: Path) -> Spec | None:
-    """Return a specification of devices that are nothing but device nodes; ``None`` without any.
+    """Return a specification of devices that consist of device nodes; ``None`` without any.
 
-    *nodes* are those of each device, below ``/dev``.
+    *nodes* are each device's nodes, below ``/dev``.
     """
     devices = [_device(name, _node_edits(own, dev_root)) for name, own in nodes.items() if own]
     return _spec(kind, devices, {}) if devices else None
 
 
 def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec) -> str:
-    """Return the first version of CDI with everything that is used (SPEC.md, "Released versions").
+    """Return the first version of CDI with all used features (SPEC.md, "Released versions").
 
-    A runtime refuses a specification of a version that it does not know, and containerd 1.7.0
-    (CDI's library v0.5.4) knows none after 0.5.0. Only what is ever written here is checked.
+    A runtime refuses a specification of an unknown version, and containerd 1.7.0 (CDI's library
+    v0.5.4) knows none after 0.5.0. Only features written by this program are checked.
     """
     every = [edits, *(device["containerEdits"] for device in devices)]
     if "." in kind.partition("/")[2]:

@@ -35,7 +35,8 @@ _PREFIX = "nodetopo-"
 """Prefix of our files' names; NVIDIA's begin with a vendor or are ``nvidia.yaml``."""
 
 _GDS_FILES = ("/run/udev", "/etc/cufile.json")
-"""What GPUDirect Storage reads (nvidia-container-toolkit v1.19.0, internal/discover/gds.go)."""
+"""Files that GPUDirect Storage reads (nvidia-container-toolkit v1.19.0, internal/discover/gds.go).
+"""
 
 _MOST_REASONS = 3
 """Named in a problem, which becomes the message of an Event of 1 KiB at most."""
@@ -71,14 +72,14 @@ class CdiSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiReport:
-    """What containers can be given by our specifications.
+    """The devices that containers can get by our specifications.
 
     Attributes:
-        devices: UUIDs of the GPUs and MIG devices that the file on the host defines, which a
-            runtime can therefore resolve.
-        problem: why GPUs that are offered are not among them, or why the file is not what it
-            should be, with a cure; ``None`` if all is well.
-        warnings: what else an operator should know.
+        devices: UUIDs of the GPUs and MIG devices defined in the host's file, which a runtime can
+            resolve.
+        problem: why offered GPUs are missing, or why the file is wrong, with a cure; ``None``
+            without a problem.
+        warnings: for an operator.
     """
 
     devices: frozenset[str] = frozenset()
@@ -99,11 +100,11 @@ class CdiWriter:
     def update(self, snapshot: Snapshot, minors: Minors, wanted: Collection[str] = ()) -> CdiReport:
         """Write the specifications of *snapshot* that changed.
 
-        Its GPUs have to be those that are offered, lost ones included; *wanted* are the UUIDs of
-        what containers may be given now. A specification of GPUs with which containers would
-        start without a driver is not written, and the file stays as it was. A channel or feature
-        whose device nodes are gone has its file deleted. Files stay at the end of this process,
-        for containers that restart in the meantime.
+        Its GPUs must be the offered ones, lost ones included; *wanted* are the UUIDs that
+        containers can get now. A specification that would start containers without a driver is not
+        written, and the file is unchanged. If the device nodes of a channel or feature are gone,
+        its file is deleted. Files remain after this process ends, for containers that restart in
+        the meantime.
         """
         settings, plugin = self._settings, self._plugin
         nodes = present_nodes(plugin)
@@ -178,13 +179,13 @@ def _problem(
     *,
     is_there: bool,
 ) -> str | None:
-    """Return in a sentence what keeps the devices *lacking* from containers, or will.
+    """Return a sentence on why containers cannot, or soon cannot, get the devices *lacking*.
 
     Args:
         refusal: why the latest specification is not the one on the host.
-        lacking: devices that are offered and not in that one.
-        left_out: why devices are not in the latest.
-        is_there: whether there is one on the host.
+        lacking: offered devices that are not in the host's specification.
+        left_out: why devices are not in the latest specification.
+        is_there: whether the host has a specification.
     """
     count = "1 device is" if len(lacking) == 1 else f"{len(lacking)} devices are"
     if refusal is not None:
@@ -206,9 +207,9 @@ def _problem(
 
 
 class CdiFile:
-    """The specification of one kind, in a directory that other programs write to as well.
+    """The specification of one kind, in a directory shared with other programs.
 
-    Its name and the kind inside show that it is ours.
+    Its name and the kind inside mark it as ours.
     """
 
     def __init__(self, directory: Path, kind: str) -> None:
@@ -222,7 +223,7 @@ class CdiFile:
         return self._file.path
 
     def devices(self) -> frozenset[str]:
-        """Return the names of the devices that the file defines; none if it is not ours."""
+        """Return the names of the devices that the file defines; empty if it is not ours."""
         spec = self._spec()
         devices = [] if spec is None else spec.get("devices")
         if not isinstance(devices, list):
@@ -235,7 +236,7 @@ class CdiFile:
         return self._file.write(json.dumps(spec, indent=2) + "\n")
 
     def remove(self) -> str | None:
-        """Delete the file if it exists and is ours; return why that failed, or was not done."""
+        """Delete the file if it exists and is ours; return the reason for a failure or refusal."""
         if self._file.text() is None:
             return None
         if self._spec() is None:

@@ -1,24 +1,23 @@
 """Detect another vendor's device plugin that serves the same resource.
 
-A kubelet uses the plugin that registered last and does not notify the one before. Up to 1.36 it
-even keeps the earlier stream open and applies its lists too, and at the end of any of the
-streams it drops the newest plugin (plugin/v1beta1/handler.go; since 1.37 it drops the one whose
-stream ended). Two plugins that each register again whenever they are dropped would never stop,
-and pods would get devices of one as the other describes them. So this plugin yields:
+A kubelet uses the plugin that registered last and does not notify the replaced one. Up to 1.36 it
+even keeps the earlier stream open and applies its lists too, and at the end of any of the streams
+it drops the newest plugin (plugin/v1beta1/handler.go; since 1.37 it drops the one whose stream
+ended). Two plugins that each re-register whenever they are dropped would never stop, and pods would
+get devices of one by the other's description. So this plugin yields:
 
-- Sockets with our prefix belong to other instances of this program, which are no conflict:
+- Sockets with our prefix belong to other instances of this program, which do not conflict:
   :mod:`nodetopo.deviceplugin.siblings`.
-- A socket in the kubelet's directory that is named as a known plugin names its socket for this
-  resource (:func:`known_maker`), and that accepts connections, is a conflict at once.
+- A socket in the kubelet's directory with a known plugin's name for this resource
+  (:func:`known_maker`) that accepts connections is a conflict at once.
 - Other sockets are left alone until the kubelet, without a restart, has dropped us
   :data:`FIGHT_LOSSES` times within :data:`FIGHT_S`. Then each is asked for its devices, once: one
   of our devices in its list proves a conflict. Asking has a price (plugins derived from NVIDIA's
-  lose their next health change to a second stream), so it needs this reason.
-- During a conflict the plugin does not register, and reports the conflict. An existing
-  registration stays: leaving would make kubelets up to 1.36 drop the other plugin. Every
-  :data:`RETRY_S` it registers once nevertheless, because another plugin may run and listen
-  without being registered any more.
-- As soon as nothing listens on that socket, the plugin registers within a second.
+  lose their next health change to a second stream), so it needs this evidence.
+- During a conflict the plugin does not register, and reports the conflict. An existing registration
+  stays: leaving would make kubelets up to 1.36 drop the other plugin. Every :data:`RETRY_S` it
+  registers once nevertheless, because another plugin can still listen without being registered.
+- Once that socket is closed, the plugin registers within a second.
 """
 
 from collections import deque
@@ -46,9 +45,10 @@ SAME_LOSS_S = 0.1
 """Streams of two registrars that end within this time were lost together."""
 
 RETRY_S = 300.0
-"""How often the plugin registers despite a conflict: a compromise between leaving the other plugin
-alone and a node whose GPUs nobody serves. It is also how long the kubelet keeps the devices of a
-plugin that is gone (1.36 pkg/kubelet/cm/devicemanager, endpointStopGracePeriod)."""
+"""Interval of registrations despite a conflict: a compromise between leaving the other plugin alone
+and a node whose GPUs are not served. The kubelet keeps a lost plugin's devices for the same time
+(1.36 pkg/kubelet/cm/devicemanager, endpointStopGracePeriod).
+"""
 
 MOST_ASKED = 16
 """Sockets that are asked at once; a node has a handful."""
@@ -68,11 +68,11 @@ class CompetingPlugin:
 
 
 class CompetingPlugins:
-    """Look for competing plugins of one resource; all methods are called by one thread.
+    """Detects competing plugins of one resource; all methods are called by one thread.
 
     Args:
-        devices: returns the devices that we offer.
-        answer_s: how long another plugin may take to send its device list.
+        devices: returns our offered devices.
+        answer_s: time limit for another plugin's device list.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class CompetingPlugins:
         self._losses.clear()
 
     def _ask(self) -> None:
-        """Ask the plugins on unknown sockets for their devices, in a thread of its own."""
+        """Ask the plugins on unknown sockets for their devices, in a separate thread."""
         ours = {device.uuid for device in self._devices()}
         proven = set()
         for path in sockets.foreign(self._directory)[:MOST_ASKED]:
@@ -171,7 +171,7 @@ def other_plugin(directory: Path) -> str | None:
 
 
 def offers(socket: Path, uuids: Collection[str], timeout_s: float) -> bool:
-    """Ask the plugin on *socket* for its devices; return whether one of *uuids* is among them."""
+    """Ask the plugin on *socket* for its devices; return whether any of *uuids* is listed."""
     target = f"unix://{socket.absolute()}"
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         stream = service.DevicePluginStub(channel).ListAndWatch(pb.Empty(), timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""The devices that are offered to the kubelet, and what is remembered of the GPUs behind them."""
+"""The devices offered to the kubelet, and the remembered state of their GPUs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ is ``None`` for the node of the GPU instance itself."""
 _MINORS_LINE = re.compile(r"gpu([0-9]+)/gi([0-9]+)(?:/ci([0-9]+))?/access ([0-9]+)", re.ASCII)
 
 _UUID_PREFIX = "gpu-"
-"""Of a GPU's UUID, in lower case. A UUID may be shortened to any part that is longer than this."""
+"""The prefix of a GPU's UUID, in lower case. A UUID can be abbreviated to any longer prefix."""
 
 _MIG_CALLS = ("nvmlDeviceGetMig", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetUUID")
 """Beginnings of the calls without which a GPU's MIG devices are not all known."""
@@ -100,7 +100,7 @@ def matches(gpu: Gpu, pattern: str) -> bool:
 
 
 def is_excluded(gpu: Gpu, patterns: Sequence[str]) -> bool:
-    """Return whether one of *patterns* names *gpu*."""
+    """Return whether any of *patterns* names *gpu*."""
     return any(matches(gpu, pattern) for pattern in patterns)
 
 
@@ -170,11 +170,11 @@ def with_nodes(devices: Sequence[PluginDevice], snapshot: Snapshot) -> tuple[Plu
 def remembered(previous: Sequence[Gpu], snapshot: Snapshot) -> tuple[Gpu, ...]:
     """Return *previous* updated from *snapshot*, in its order, followed by new GPUs.
 
-    A GPU that is gone stays, as lost, so that the kubelet keeps counting its devices and the
-    accounting of its pods holds. A snapshot that lists no GPU because NVML did not answer proves
-    nothing, and leaves *previous* unchanged. Facts of a GPU that are unknown now (its node, its
-    minor number, its MIG mode, a MIG device that could not be read) stay as last known. GPUs
-    without a UUID cannot be offered, and are left out.
+    A missing GPU stays, as lost, so that the kubelet keeps counting its devices and its pods'
+    accounting stays right. A snapshot without GPUs because NVML did not answer proves nothing, and
+    leaves *previous* unchanged. Unknown facts of a GPU (its node, its minor number, its MIG mode,
+    an unreadable MIG device) keep their last known value. GPUs without a UUID cannot be offered,
+    and are left out.
     """
     if not snapshot.gpus and any(issue.probe == "nvml" for issue in snapshot.issues):
         return tuple(previous)

@@ -1,15 +1,14 @@
-"""Which files of the driver a container needs, found below the driver's root.
+"""The driver's files that a container needs, found below the driver's root.
 
-They are looked for where NVIDIA's generator of CDI specifications looks (nvidia-container-toolkit
-v1.19.0: libraries in internal/lookup/root/root.go, pkg/lookup/library.go and ldcache.go, programs
-in pkg/nvcdi/driver-nvml.go, sockets in internal/discover/ipc.go, links in
-internal/discover/symlinks.go). It asks the directories first and the loader's cache last; here the
-cache comes first, because the loader of the host does the same, and either finds the libraries of
-the driver's version only. Left out are the firmware, which the kernel loads, and files that only
-graphics needs.
+The search paths follow NVIDIA's generator of CDI specifications (nvidia-container-toolkit v1.19.0:
+libraries in internal/lookup/root/root.go, pkg/lookup/library.go and ldcache.go, programs in
+pkg/nvcdi/driver-nvml.go, sockets in internal/discover/ipc.go, links in
+internal/discover/symlinks.go). It searches the directories first and the loader's cache last; here
+the cache comes first, as for the host's loader; both find only the libraries of the driver's
+version. Firmware, which the kernel loads, and files for graphics are left out.
 
-The root may be another than this process's. A link in it leads to where a process in that root
-would be led, and never out of it.
+The root can differ from this process's. Links are followed as by a process in that root, and never
+lead out of it.
 """
 
 import os
@@ -59,7 +58,7 @@ PROGRAMS = (
 )
 
 SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
-"""Below ``/run``, or ``/var/run`` where that is a directory of its own."""
+"""Below ``/run``, or ``/var/run`` if that is a separate directory."""
 
 MPS = "/tmp/nvidia-mps"  # noqa: S108 - the MPS daemon's own choice
 """Of NVIDIA's MPS control daemon, if it runs."""
@@ -71,8 +70,9 @@ NVML = "libnvidia-ml"
 """The library that nvidia-smi and NCCL open; CUDA does not need it."""
 
 _DRIVERS_OWN = (f"{CUDA}.so", "libnvidia-")
-"""How names of the driver's libraries in the loader's cache begin, of those that name all of its
-directories. Others need not be resolved, which takes a look at each part of their paths."""
+"""Prefixes of the driver's libraries in the loader's cache that together name all of its
+directories. Other entries need not be resolved, which takes a look-up for each part of their paths.
+"""
 
 _ALWAYS_LINKED = (
     ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
@@ -96,10 +96,9 @@ class DriverFiles:
 
     Attributes:
         version: of the driver.
-        libraries: those of the driver's version; none if there is no driver.
-        links: (target, path in the container) of the symbolic links next to them that lead to
-            a library.
-        programs, sockets: those that exist; the directory of MPS is among the sockets.
+        libraries: of the driver's version; empty without a driver.
+        links: (target, path in the container) of symbolic links to the libraries next to them.
+        programs, sockets: existing ones; the sockets include the directory of MPS.
     """
 
     version: str
@@ -113,7 +112,7 @@ class DriverFiles:
         return any(file.path.endswith(f"/{self.file_name(name)}") for file in self.libraries)
 
     def file_name(self, name: str) -> str:
-        """Return what the file of the library *name* is called: with the driver's version."""
+        """Return the file name of the library *name*: with the driver's version."""
         return f"{name}.so.{self.version}"
 
 
@@ -167,7 +166,7 @@ def driver_files(root: Path, version: str, machine: str | None = None) -> Driver
 
 
 def has_program(root: Path, path: str) -> bool:
-    """Return whether *path* below *root* is a file that may be executed."""
+    """Return whether *path* below *root* is an executable file."""
     at = resolved(root, path)
     try:
         mode = 0 if at is None else below(root, at).stat().st_mode

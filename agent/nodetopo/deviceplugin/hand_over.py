@@ -1,10 +1,10 @@
-"""How devices reach containers where no setting says it: by what the node is set up for.
+"""The hand-over of devices without a setting: by the node's setup.
 
-Containers get GPUs in two ways that the node must be ready for. By CDI, the kubelet passes names
-to the container runtime, which looks them up in specifications: without a specification that has
-the name, it starts no container; with CDI off, it starts one without GPUs. By NVIDIA's container
-toolkit, the runtime is NVIDIA's, and takes the GPUs from a variable or from volume mounts, as its
-configuration allows. Whether a container with a name would start is decided by
+Containers get GPUs in two ways, each of which needs a suitable node. By CDI, the kubelet passes
+names to the container runtime, which looks them up in specifications: without a specification of
+the name, the container does not start; with CDI off, it starts without GPUs. By NVIDIA's container
+toolkit, the runtime is NVIDIA's, and reads the GPUs from a variable or from volume mounts, by its
+configuration. Whether a container with a name would start is decided by
 :class:`~nodetopo.model.cdi.CdiRegistry`, as in the audit. Sources: CDI SPEC.md 1.1.0; containerd
 2.1 docs/cri/config.md (enable_cdi); nvidia-container-toolkit v1.17.8 internal/config/config.go.
 """
@@ -35,14 +35,14 @@ State = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetup:
-    """What is known of how the node hands devices to containers.
+    """The node's known setup for handing devices to containers.
 
     Attributes:
-        specs: CDI specifications; ``None`` where no directory of them can be seen.
-        runtimes: configurations of the container runtimes; ``None`` where none can be read.
-        toolkit: settings of NVIDIA's container toolkit; ``None`` where they cannot be read.
-        folders: directories of the host, relative to its root, with files that the specifications
-            name and that come and go with the driver.
+        specs: CDI specifications; ``None`` if no directory of them is visible.
+        runtimes: configurations of the container runtimes; ``None`` if none can be read.
+        toolkit: settings of NVIDIA's container toolkit; ``None`` if they cannot be read.
+        folders: directories of the host, relative to its root, with files in the specifications
+            that come and go with the driver.
     """
 
     specs: tuple[CdiSpec, ...] | None = None
@@ -59,7 +59,7 @@ class NodeSetup:
 
     @property
     def takes_cdi(self) -> bool | None:
-        """Whether the container runtime takes CDI devices; ``None`` if that is not known."""
+        """Whether the container runtime supports CDI; ``None`` if unknown."""
         known = {config.cdi for config in self.runtimes or ()}
         return known.pop() if len(known) == 1 else None
 
@@ -72,7 +72,7 @@ class NodeSetup:
 
     @property
     def lacks_nvidias_runtime(self) -> bool:
-        """Whether it is known that no runtime here is NVIDIA's."""
+        """Whether no runtime here is known to be NVIDIA's."""
         return self.runtimes is not None and not any(it.nvidia_runtimes for it in self.runtimes)
 
 
@@ -81,10 +81,9 @@ class HandOver:
     """A way to hand devices to containers.
 
     Attributes:
-        strategy: what Allocate answers.
-        reason: why this one, a clause.
-        problem: why no way works on this node, a sentence; ``None`` if this one does, as far as
-            is known.
+        strategy: for the answer to Allocate.
+        reason: for the choice, a clause.
+        problem: why no strategy works on this node, a sentence; ``None`` if this one should.
     """
 
     strategy: Strategy
@@ -134,18 +133,18 @@ def choose(
     driver: str | None = None,
     writes_spec: bool = False,
 ) -> HandOver:
-    """Return the way by which containers get *devices* on a node of *setup*.
+    """Return the hand-over of *devices* to containers on a node with *setup*.
 
     CDI comes first, because device nodes injected by it survive ``systemctl daemon-reload``
-    (nvidia-container-toolkit issue 48); but only where specifications have all names and the
-    runtime heeds them. Else the toolkit's way. Where nothing is known of either, CDI, as it is the
-    only way that a pod cannot ask for by itself.
+    (nvidia-container-toolkit issue 48); but only if specifications have all names and the runtime
+    honours them. Otherwise the toolkit is used. If neither is known, CDI is used, the only way that
+    a pod cannot request by itself.
 
     Args:
-        setup: what is known of the node.
+        setup: of the node.
         kind: vendor and class of the specification's devices.
-        devices: their UUIDs, of those that a container may get.
-        driver: version of the loaded driver, if it is known.
+        devices: UUIDs that a container can get.
+        driver: version of the loaded driver, if known.
         writes_spec: whether this daemon writes the specification itself.
     """
     absence = None if writes_spec else _absence(setup, kind, devices, driver)

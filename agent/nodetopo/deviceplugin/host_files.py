@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from time import time
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Most that is read of a file; ours have some KiB for each GPU."""
+"""Most bytes read of a file; our files have some KiB for each GPU."""
 
 _ABANDONED_S = 60.0
 """Age in seconds of a temporary file whose writer is gone; writing one takes milliseconds."""
@@ -98,10 +98,10 @@ class HostFile:
 
 
 def resolved(root: Path, path: str) -> str | None:
-    """Return *path* without links, as a process whose root is *root* would follow them.
+    """Return *path* without links, resolved as by a process with the root *root*.
 
     ``None`` if it does not exist, or links form a cycle. Neither *path* nor a link leads out of
-    *root*: nothing is above it.
+    *root*.
     """
     target = _followed(root, path)
     try:

@@ -21,8 +21,9 @@ FEATURE_NODES: Mapping[Feature, tuple[str, ...]] = MappingProxyType(
         Feature.MOFED: ("infiniband/uverbs*", "infiniband/rdma_cm"),
     }
 )
-"""What a feature opens, as patterns below ``/dev`` (nvidia-container-toolkit v1.19.0,
-internal/discover/gdrcopy.go, gds.go, mofed.go)."""
+"""Device nodes of each feature, as patterns below ``/dev`` (nvidia-container-toolkit v1.19.0,
+internal/discover/gdrcopy.go, gds.go, mofed.go).
+"""
 
 _DRIVERS_OWN = "nvidia"
 _CAPABILITIES = "nvidia-caps"
@@ -33,8 +34,8 @@ class HostNodes:
     """Device nodes of the host.
 
     Attributes:
-        root: the directory that holds their ``dev/``, as the container runtime sees it.
-        names: what was found of what was looked for, below ``/dev``.
+        root: the parent of their ``dev/``, as seen by the container runtime.
+        names: of the requested nodes that exist, below ``/dev``.
     """
 
     root: Path = Path("/")
@@ -42,7 +43,7 @@ class HostNodes:
 
 
 def present_nodes(settings: PluginSettings) -> HostNodes:
-    """Return the nodes that *settings* may hand out besides those of GPUs.
+    """Return the existing nodes that *settings* hand out in addition to the GPUs' nodes.
 
     Control nodes come first, then IMEX channels, then each feature's, sorted. Reads the file
     system.
@@ -65,7 +66,7 @@ def present_nodes(settings: PluginSettings) -> HostNodes:
 
 
 def driver_nodes(settings: PluginSettings) -> HostNodes:
-    """Return all nodes of the driver's: control nodes, those of GPUs and of MIG devices.
+    """Return all of the driver's nodes: control nodes, GPUs and MIG devices.
 
     Reads the file system.
     """

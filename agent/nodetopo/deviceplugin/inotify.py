@@ -1,4 +1,4 @@
-"""Waiting for changes of a directory, by inotify(7), which costs nothing while there are none."""
+"""Waits for changes of a directory with inotify(7), without cost while nothing changes."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ _BUFFER = 1 << 14
 class DirectoryChanges:
     """Waits until an entry of *directory* is created, renamed or removed; for one thread.
 
-    The directory may be missing, or be replaced by another. Nothing is missed between two waits.
+    The directory can be missing, or be replaced. No change between two waits is missed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,7 +35,7 @@ class DirectoryChanges:
         self._watch = -1
 
     def follow(self) -> bool:
-        """Watch the directory that is there now; return whether there is one, and it can be."""
+        """Watch the current directory; return whether it exists and can be watched."""
         try:
             status = self._directory.stat()
         except OSError:
@@ -57,7 +57,7 @@ class DirectoryChanges:
                 os.read(descriptor, 8 if descriptor == self._waker else _BUFFER)
 
     def wake(self) -> None:
-        """End the wait now, or the next one; any thread may ask."""
+        """End the current wait, or the next one; any thread can call it."""
         with suppress(OSError, ValueError):  # closed
             os.eventfd_write(self._waker, 1)
 

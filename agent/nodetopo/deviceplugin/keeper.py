@@ -27,13 +27,13 @@ S = TypeVar("S", bound=Served)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servable(Generic[S]):
-    """A resource that the kubelet is to have.
+    """A resource for the kubelet.
 
     Attributes:
         devices: the devices of the resource.
-        identity: what a running plugin cannot change; another identity needs another plugin.
-        serve: returns the resource as it is served from now on, given what it returned before if
-            that plugin goes on, else ``None``. A new plugin is not started yet.
+        identity: properties fixed for a running plugin; a changed identity needs a new plugin.
+        serve: returns the served resource from now on, given its previous result if that plugin
+            keeps running, else ``None``. A new plugin is not started yet.
     """
 
     devices: Sequence[PluginDevice]
@@ -54,14 +54,14 @@ class PluginKeeper(Generic[S]):
 
     @property
     def served(self) -> Mapping[str, S]:
-        """What is served now, by resource, in the order that was asked for."""
+        """The served resources by name, in the requested order."""
         return self._served
 
     def keep(self, wanted: Mapping[str, Servable[S]], directories: Collection[Path]) -> None:
-        """Serve *wanted*, by resource, and nothing else; sockets lie in *directories*.
+        """Serve only *wanted*, by resource, with sockets in *directories*.
 
-        Plugins that cannot go on end before any other starts, so that no two of ours serve one
-        resource. A resource whose socket path is too long is not served.
+        Plugins that cannot keep running end before any other starts, so that we never serve a
+        resource twice. A resource whose socket path is too long is not served.
         """
         fitting = {name: item for name, item in wanted.items() if _fits(name, directories)}
         going_on: dict[str, S] = {}
@@ -85,7 +85,7 @@ class PluginKeeper(Generic[S]):
 
 
 def _fits(resource: str, directories: Collection[Path]) -> bool:
-    """Return whether the sockets of *resource* can be bound in *directories*; log if not."""
+    """Return whether sockets of *resource* fit into *directories*; log if not."""
     try:
         sockets.check_path_lengths(resource, directories)
     except InputError as error:  # other resources may have shorter names

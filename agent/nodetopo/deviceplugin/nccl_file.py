@@ -21,10 +21,10 @@ class NcclHints:
         self._file = HostFile(seen(host_root, directory) / FILE_NAME)
 
     def update(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Write the topology of *snapshot*, if it changed; return problems, a sentence each.
+        """Write the topology of *snapshot* if it changed; return problems, a sentence each.
 
-        A snapshot without GPUs changes nothing. For one that is not sufficient the file is
-        deleted: what NCCL detects itself is better than an outdated topology.
+        A snapshot without GPUs changes nothing. For an insufficient one the file is deleted: NCCL's
+        own detection is better than an outdated topology.
         """
         if not snapshot.gpus:
             return ()

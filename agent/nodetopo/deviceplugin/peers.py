@@ -1,9 +1,9 @@
-"""Who is connected to a socket of ours, by the kernel's word: SO_PEERCRED (unix(7)).
+"""The users connected to our sockets, from the kernel: SO_PEERCRED (unix(7)).
 
-gRPC for Python tells a servicer nothing of its peer on a unix socket, and takes no connection that
-somebody else has accepted. The connections are descriptors of this process all the same, and each
-has the name of the socket that it came in through. They are looked at when a call arrives; one
-of a foreign user is shut down, and the call is refused.
+gRPC for Python does not identify a servicer's peer on a unix socket, and cannot adopt an accepted
+connection. The connections are descriptors of this process, each with the name of its listening
+socket. They are checked when a call arrives; a foreign user's connection is shut down, and the call
+is refused.
 """
 
 import os
@@ -32,10 +32,10 @@ OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 def trusted_users(uid_map: Path = UID_MAP, overflow_uid: Path = OVERFLOW_UID) -> frozenset[int]:
-    """Return who may call: root and our own user.
+    """Return the users that can call: root and our user.
 
-    In a user namespace (``hostUsers: false``) the root of the host has no number of its own. The
-    kernel shows it as the overflow user, as it does everybody else from outside.
+    In a user namespace (``hostUsers: false``) the host's root has no uid. The kernel shows it, like
+    every other outside user, as the overflow user.
     """
     users = {ROOT, os.geteuid()}
     with suppress(OSError, ValueError):
@@ -45,12 +45,12 @@ def trusted_users(uid_map: Path = UID_MAP, overflow_uid: Path = OVERFLOW_UID) ->
 
 
 class Peers:
-    """The peers of the socket that was bound at *path*, wherever its file is now.
+    """The peers of the socket bound at *path*, even if its file has moved.
 
     Args:
-        users: who may call; ``None``: :func:`trusted_users`.
-        descriptors: where the kernel lists those of this process. Where it cannot be read, nobody
-            is refused, and the mode of the socket file alone decides.
+        users: allowed to call; ``None``: :func:`trusted_users`.
+        descriptors: the kernel's directory of this process's descriptors. If it cannot be read, no
+            user is refused, and only the mode of the socket file protects it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Peers:
         self._reported: set[int] = set()
 
     def are_trusted(self) -> bool:
-        """Hang up on every foreign peer; return whether there was none."""
+        """Shut down every foreign peer's connection; return whether there was none."""
         strangers = set()
         for connection in self._connections():
             with connection:
@@ -92,10 +92,10 @@ class Peers:
             )
 
     def _connections(self) -> Iterator[socket.socket]:
-        """Yield the sockets of this process with our name, the one that listens among them.
+        """Yield the sockets of this process with our name, including the listening one.
 
-        Each is a duplicate, so that it stays the one that was looked at: a number may belong to
-        another connection by now. The one that listens has our own user.
+        Each is a duplicate, because a descriptor number can be reused by another connection. The
+        listening socket has our own user.
         """
         try:
             numbers = os.listdir(self._descriptors)  # noqa: PTH208 - a third of the time

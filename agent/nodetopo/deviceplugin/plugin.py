@@ -64,25 +64,24 @@ class PluginState:
     """The state of a plugin at one moment.
 
     Attributes:
-        is_running: from :meth:`DevicePlugin.start` to the stop; false at any other time means a
-            fault of ours, and a restart is the cure.
-        is_registered: whether the running kubelet has accepted the current socket, and does not
-            deny it (*unlisted*).
-        is_detached: the socket directory was deleted while a mount held it; only a new
+        is_running: from :meth:`DevicePlugin.start` to the stop; false in between means an internal
+            error, cured by a restart.
+        is_registered: whether the running kubelet has accepted the current socket, without
+            contradicting evidence (*unlisted*).
+        is_detached: the socket directory was deleted while a mount held it; only a restarted
             container sees the new directory.
-        registrations: how often the kubelet has accepted the resource since the start.
+        registrations: accepted by the kubelet since the start.
         endpoint: file name of the current socket; ``None`` while the directory is missing.
-        stream_count: clients that watch the device list now.
-        devices: how many devices are offered, healthy or not.
-        allocations: how many containers have been given devices.
-        unchosen: how many preferred allocations were any valid set, because none was chosen in
-            time.
-        last_problem: why the last attempt to serve or register failed, or why the last device
-            list was refused; ``None`` after a success.
-        conflict: which competing plugin serves the resource, as a sentence; ``None`` for none.
-            The plugin does not register then, see :mod:`nodetopo.deviceplugin.conflict`.
+        stream_count: clients that currently watch the device list.
+        devices: number of offered devices, healthy or not.
+        allocations: containers that got devices.
+        unchosen: preferred allocations answered with any valid set, because the choice timed out.
+        last_problem: why the last attempt to serve or register failed, or why the last device list
+            was refused; ``None`` after a success.
+        conflict: the competing plugin that serves the resource, as a sentence; ``None`` without
+            one. The plugin then does not register, see :mod:`nodetopo.deviceplugin.conflict`.
         unlisted: how the kubelet's own list contradicts the registration, as a sentence; ``None``
-            if it does not, or cannot be read.
+            if it does not or cannot be read.
         siblings: sockets of other instances of this program that serve the resource, by name.
     """
 
@@ -245,9 +244,9 @@ class DevicePlugin:
             self._log.error("device list refused", problem=refused)
 
     def doubt(self, problem: str) -> None:
-        """Register again, because by its own list the kubelet does not have the devices.
+        """Register again, because the kubelet's list lacks the devices.
 
-        The resource counts as not registered until :meth:`confirm`. *problem* is a sentence.
+        The resource counts as unregistered until :meth:`confirm`. *problem* is a sentence.
         """
         self._unlisted = problem
         self._is_renewal_due.set()
@@ -315,7 +314,7 @@ class DevicePlugin:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether only the kubelet, another plugin or new devices give this thread work."""
+        """Whether only the kubelet, another plugin or new devices can give this thread work."""
         if not self._servicer.devices or self._competitor is not None:
             return True
         return all(one.is_registered and one.streams_open for one in self._registrars)
@@ -379,7 +378,7 @@ class DevicePlugin:
             self._renew(now)
 
     def _renew(self, now: float) -> None:
-        """Register again on another socket; the kubelet drops what it has of the old one."""
+        """Register again on another socket; the kubelet drops the old registration."""
         self._servicer.hang_up()
         for registrar in self._registrars:
             registrar.renew(now)

@@ -1,14 +1,13 @@
 """Registration by ``plugins_registry``: the kubelet finds the plugin's socket and calls it.
 
-The kubelet watches that directory below its ``--root-dir`` for sockets, asks each what it is, and
-connects to it. It removes nothing there; a kubelet that starts walks the directory and asks
-again, so the socket outlives it, and a notification and a new stream show that it is back.
+The kubelet watches that directory below its ``--root-dir`` for sockets, asks each for its identity,
+and connects to it. It never removes sockets; a starting kubelet walks the directory and asks again,
+so the socket outlives a restart, which is visible by a notification and a new stream.
 
-A kubelet that only ended the stream does not ask again by itself. A socket file that appears
-under the same name makes it close the old connection and open another, one after the other,
-within two rounds of one second (1.36 pkg/kubelet/pluginmanager/reconciler). So the file is hidden
-behind a dot and shown again. It is also bound behind the dot, and shown once it answers: a socket
-that is visible can be used.
+A kubelet that only ended the stream does not ask again by itself. A socket file that reappears
+under the same name makes it replace the connection, within two rounds of one second (1.36
+pkg/kubelet/pluginmanager/reconciler). So the file is hidden behind a dot and shown again. It is
+also bound behind the dot, and shown once it answers, so that a visible socket is usable.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TYPE = "DevicePlugin"
 """The kubelet's name for plugins that offer devices."""
 
 NOTIFICATION_DUE_S = 30.0
-"""A kubelet asks within seconds; one that starts asks when the API server has answered it."""
+"""A kubelet asks within seconds; a starting one asks once the API server has answered it."""
 
 
 class PluginWatcherRegistrar(Registrar):
@@ -44,7 +43,7 @@ class PluginWatcherRegistrar(Registrar):
         self._backoff.reset()
 
     def check_streams(self, now: float) -> bool:
-        """Process the kubelet's notification, then return whether it has dropped the resource."""
+        """Process the kubelet's notification; return whether the kubelet dropped the resource."""
         server = self._server
         notification = self._announcer.take_notification() if self._announcer else None
         if notification is not None and server is not None:
@@ -102,9 +101,9 @@ class Notification:
 
 
 class Announcer(service.RegistrationServicer):
-    """Answer what a kubelet asks of a socket in ``plugins_registry``, from memory.
+    """Answers a kubelet's questions about a socket in ``plugins_registry``, from memory.
 
-    It gives GetInfo one second (1.36 pkg/kubelet/pluginmanager/operationexecutor).
+    The kubelet allows GetInfo one second (1.36 pkg/kubelet/pluginmanager/operationexecutor).
     """
 
     def __init__(self, resource: str) -> None:

@@ -1,11 +1,11 @@
-"""Keep one resource served on a socket and registered with the kubelet.
+"""Keeps one resource served on a socket and registered with the kubelet.
 
 A kubelet that loses the plugin, or drops it when the stream of an older plugin ends (1.36,
 kubernetes issue 121994), ends the stream of the device list; registering again repairs both. An
 open stream proves nothing: the kubelet keeps it open when another plugin of the resource replaces
-this one, and when that one ends in turn (:mod:`nodetopo.deviceplugin.siblings`).
+ours, and when that plugin ends in turn (:mod:`nodetopo.deviceplugin.siblings`).
 
-No socket is registered twice. Kubelets since 1.37 refuse a socket that they are connected to, then
+No socket is registered twice. Kubelets since 1.37 refuse a socket with an open connection, then
 forget the connection: they never notice its end, and count its devices until they restart
 (plugin/v1beta1/handler.go, connectClient).
 """
@@ -90,21 +90,21 @@ class _Accepted:
 
 
 class Registrar(ABC):
-    """Serve one resource on one socket, and keep it registered.
+    """Serves one resource on one socket, and keeps it registered.
 
-    All methods but :meth:`cancel` are called by one thread; *now* is the monotonic clock.
+    One thread calls all methods except :meth:`cancel`; *now* is the monotonic clock.
 
-    A socket file may be removed while a kubelet is connected through it. The connection outlives
-    the file, so the server stays for the clients that it has, and another one with another
-    socket is registered. It also stays after that registration: kubelets up to 1.36 drop the
-    newest plugin of a resource when the stream of an earlier one ends.
+    A socket file can be removed while a kubelet is connected through it. The connection outlives
+    the file, so the server stays for its clients, and a new server with a new socket is registered.
+    The old server also stays after that registration: kubelets up to 1.36 drop the newest plugin of
+    a resource when the stream of an earlier one ends.
 
     Attributes:
-        directory: where the socket lies.
-        registrations: how often a kubelet has accepted the resource through this registrar.
+        directory: of the socket.
+        registrations: accepted by a kubelet through this registrar.
         last_problem: why the last attempt to serve or register failed; ``None`` after a success.
-        is_detached: whether the directory was deleted while a mount held it, and nobody watches
-            the device list any more.
+        is_detached: whether the directory was deleted while a mount held it, and no client watches
+            the device list.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Registrar(ABC):
         return sum(server.streams.open for server in servers if server)
 
     def check_socket(self, now: float) -> None:
-        """Serve if nothing is served, and replace a socket that vanished."""
+        """Serve if not serving, and replace a socket that vanished."""
         self._end_former_servers()
         is_detached = sockets.is_deleted_directory(self.directory) and not self.streams_open
         if is_detached and not self.is_detached:
@@ -224,9 +224,9 @@ class Registrar(ABC):
         return True
 
     def register(self, now: float) -> bool:
-        """Register if that is due; return whether an attempt was made.
+        """Register if due; return whether an attempt was made.
 
-        Warn, once, if it has been due for :data:`WARN_AFTER_S`.
+        Warn once if it has been due for :data:`WARN_AFTER_S`.
         """
         if self._accepted is not None:
             return False
@@ -282,7 +282,7 @@ class Registrar(ABC):
         """Try to register *server*; return whether an attempt was made."""
 
     def _end_former_servers(self) -> None:
-        """End the servers of vanished sockets that nobody uses, and the oldest of too many."""
+        """End the unused servers of vanished sockets, and the oldest ones beyond the limit."""
         used = [server for server in self._former if server.streams.open][-MOST_FORMER:]
         for server in self._former:
             if server not in used:
@@ -352,7 +352,7 @@ class KubeletSocketRegistrar(Registrar):
         self._next_attempt = now
 
     def withdraw(self) -> None:
-        """Do nothing: without a call there is no registration."""
+        """Do nothing: only a call registers."""
 
     def cancel(self) -> None:
         """End a call that hangs."""
@@ -395,7 +395,7 @@ class RegistrationError(UnreadableError):
     """The kubelet did not confirm a registration.
 
     Attributes:
-        may_be_connected: whether it can have connected to the socket all the same.
+        may_be_connected: whether it may have connected to the socket all the same.
     """
 
     def __init__(self, cause: str, cure: str, *, may_be_connected: bool) -> None:

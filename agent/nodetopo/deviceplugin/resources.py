@@ -1,8 +1,9 @@
-"""Which resources a node offers, and their devices: a function of the snapshot and the rules.
+"""A node's offered resources and their devices: a function of snapshot and rules.
 
-Resources and their names are those of NVIDIA's plugin (k8s-device-plugin v0.19.0,
+Resources and their names follow NVIDIA's plugin (k8s-device-plugin v0.19.0,
 internal/rm/device_map.go and rm.go; device names left out: go-nvlib v0.7.3,
-pkg/nvlib/device/api.go). Where NVIDIA's plugin stops with an error, the rest is still offered.
+pkg/nvlib/device/api.go). In cases where NVIDIA's plugin stops with an error, the remaining devices
+are still offered.
 """
 
 import re
@@ -38,16 +39,16 @@ _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+-][a-z0-9]+(?:\.[a-z0-9]+)*)*", re
 ``1c.3g.20gb``, and NVIDIA names no resource after them."""
 
 _HEALTHY = GpuHealth()
-"""The health of a GPU about which nothing bad is known."""
+"""The health of a GPU without known faults."""
 
 _ALL_HEALTHY: HealthView = MappingProxyType({})
 
 
 class MigStrategy(StrEnum):
-    """How MIG devices are offered, with NVIDIA's names.
+    """The strategy for offering MIG devices, with NVIDIA's names.
 
-    ``none``: every GPU is offered whole, in MIG mode or not. ``single``: MIG devices take the
-    place of GPUs, which must all be alike. ``mixed``: each profile is a resource of its own.
+    ``none``: every GPU is offered whole, in MIG mode or not. ``single``: MIG devices replace GPUs,
+    which must all be alike. ``mixed``: each profile is a separate resource.
     """
 
     NONE = "none"
@@ -65,12 +66,12 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How devices become resources.
+    """The mapping of devices to resources.
 
     Attributes:
-        resource: the name of whole GPUs; its domain is that of all others.
-        shared: by the name that the resource would have unshared.
-        excluded: names of GPUs that are not offered
+        resource: the name of whole GPUs; all others share its domain.
+        shared: by the resource's name without sharing.
+        excluded: names of GPUs to leave out
         (:func:`nodetopo.deviceplugin.devices.matches`).
     """
 
@@ -96,18 +97,18 @@ class Resource:
 
     @property
     def is_shared(self) -> bool:
-        """Whether its devices are replicas."""
+        """Whether the devices are replicas."""
         return any(device.is_replica for device in self.devices)
 
     @property
     def is_whole(self) -> bool:
-        """Whether its devices are GPUs, each offered once."""
+        """Whether the devices are GPUs, each offered once."""
         return all(name == gpu for name, gpu in self.gpus.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What is not offered: a whole *resource*, or single devices if that is ``None``."""
+    """A reason for not offering a *resource*, or single devices if that is ``None``."""
 
     resource: str | None
     reason: str
@@ -115,11 +116,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Everything that a node offers: no resource without devices, none twice.
+    """A node's offered resources, each with devices, without duplicates.
 
     Attributes:
-        unused_exclusions: those of the rules' names that match no GPU of the node; empty if
-            no GPU is known.
+        unused_exclusions: excluded names that match no GPU of the node; empty if no GPU is known.
     """
 
     resources: tuple[Resource, ...]
@@ -128,7 +128,7 @@ class Offer:
 
 
 def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
-    """Return *offered* with all devices Unhealthy but those that are one of *uuids*."""
+    """Return *offered* with all devices Unhealthy except those in *uuids*."""
     resources = []
     for resource in offered.resources:
         devices = tuple(
@@ -142,11 +142,11 @@ def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
 def offer(
     snapshot: Snapshot, rules: Rules, minors: Minors, health: HealthView = _ALL_HEALTHY
 ) -> Offer:
-    """Return what *snapshot* offers by *rules*; *minors* number the device nodes of MIG devices.
+    """Return the offer of *snapshot* by *rules*; *minors* number MIG devices' nodes.
 
-    Every device, replicas and MIG devices included, has the health and NUMA node of its GPU; a
-    GPU that is lost is unhealthy, whatever *health* says. GPUs without a UUID cannot be offered,
-    and excluded ones are treated as absent.
+    Every device, replicas and MIG devices included, has the health and NUMA node of its GPU; a lost
+    GPU is unhealthy regardless of *health*. GPUs without a UUID cannot be offered, and excluded
+    ones are treated as absent.
     """
     gpus = offerable(snapshot.gpus, rules)
     units, refusals = _Units(gpus, minors, health).by_resource(rules)
@@ -188,7 +188,7 @@ def offer(
 
 
 def offerable(gpus: Iterable[Gpu], rules: Rules) -> list[Gpu]:
-    """Return those of *gpus* that compute, have a UUID, and are not excluded."""
+    """Return the *gpus* that compute, have a UUID, and are not excluded."""
     return [
         gpu
         for gpu in gpus
@@ -209,7 +209,7 @@ class _Units:
     health: HealthView
 
     def by_resource(self, rules: Rules) -> tuple[dict[str, list[_Unit]], list[Refusal]]:
-        """Return the devices by the name of their resource, and what is not offered."""
+        """Return the devices by the name of their resource, and the refusals."""
         resource = rules.resource
         divided = [gpu for gpu in self.gpus if gpu.is_divided]
         if rules.mig is MigStrategy.SINGLE and (reasons := tuple(breaches(self.gpus))):
@@ -261,7 +261,7 @@ class _Units:
 def mig_resource(resource: str, profile: str | None) -> str | None:
     """Return the resource of MIG devices of *profile*, in the domain of *resource*.
 
-    ``None`` if no resource may be named after it: its compute instance is only a part of its GPU
+    ``None`` if no resource can be named after it: its compute instance is only a part of its GPU
     instance, or the name would be invalid.
     """
     if profile is None or _PROFILE.fullmatch(profile) is None:
@@ -271,10 +271,10 @@ def mig_resource(resource: str, profile: str | None) -> str | None:
 
 
 def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Yield what rules out the strategy ``single`` for *gpus*, GPU by GPU; nothing if it fits.
+    """Yield the violations of the strategy ``single`` by *gpus*, GPU by GPU.
 
-    Either no GPU is in MIG mode, or all are, each with a MIG device and all of those alike.
-    A lost GPU whose mode was never read breaks no rule.
+    Either no GPU is in MIG mode, or all are, each with a MIG device and all MIG devices alike. A
+    lost GPU of unknown mode is not a violation.
     """
     divided = [gpu for gpu in gpus if gpu.is_divided]
     if not divided:
@@ -299,7 +299,7 @@ def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
 
 
 def _differ(a: MigInstance, b: MigInstance) -> bool:
-    """Compare what the devices consist of, or their profiles if that is not known."""
+    """Compare the composition of the devices, or their profiles if that is unknown."""
     if a.attributes is not None and b.attributes is not None:
         return a.attributes != b.attributes
     return a is not b and (a.profile is None or a.profile != b.profile)

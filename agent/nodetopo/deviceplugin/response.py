@@ -1,7 +1,7 @@
-"""The answer to Allocate: what the container runtime needs to know, by strategy.
+"""The answer to Allocate: the input of the container runtime, by strategy.
 
 It is the same as the answer of NVIDIA's plugin (k8s-device-plugin v0.19.0,
-internal/plugin/server.go), so that a container finds the same under ours.
+internal/plugin/server.go), so that containers behave the same with ours.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _VOLUMES = "/var/run/nvidia-container-devices"
 """A mount below it requests the device that it is named after from the runtime."""
 
 _VOLUME_SOURCE = "/dev/null"
-"""What is mounted there."""
+"""The placeholder that is mounted there."""
 
 
 class GpuAnswers:
@@ -51,11 +51,11 @@ class GpuAnswers:
         self._nodes = present_nodes(self._settings)
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see *devices*.
+        """Return the container response for *devices*.
 
         Raises:
-            InputError: they are replicas, and a container may have only one.
-            UnreadableError: device nodes are wanted, and the number of one is unknown.
+            InputError: they are replicas, and a container can have only one.
+            UnreadableError: device nodes are needed, and a minor number is unknown.
         """
         is_limited = self._settings.fails_requests_greater_than_one
         if is_limited and len(devices) > 1 and any(device.is_replica for device in devices):
@@ -71,11 +71,11 @@ def container_response(
 ) -> pb.ContainerAllocateResponse:
     """Return the answer that hands *devices* to a container, in their order.
 
-    Replicas of one GPU or MIG device are that device, once. *nodes* is the result of
-    :func:`nodetopo.deviceplugin.host_nodes.present_nodes`; nothing is read here.
+    Replicas of one GPU or MIG device count as that device, once. *nodes* is the result of
+    :func:`nodetopo.deviceplugin.host_nodes.present_nodes`; no file is read here.
 
     Raises:
-        UnreadableError: device nodes are wanted, and the number of one is unknown.
+        UnreadableError: device nodes are needed, and a minor number is unknown.
     """
     response = pb.ContainerAllocateResponse()
     strategies = settings.strategies
@@ -138,7 +138,7 @@ def cdi_names(
 
 
 def _own_nodes(device: PluginDevice) -> Iterator[str]:
-    """Yield the device nodes of a GPU, or those of a MIG device: its GPU's and two of its own."""
+    """Yield the device nodes of a GPU, or of a MIG device: its GPU's node and two more."""
     if device.minor is None:
         raise UnreadableError(
             f"the minor number of {device.uuid} is unknown, so its device node has no name",

@@ -1,4 +1,4 @@
-"""A running gRPC server on a socket of its own, and who watches the device list through it."""
+"""A running gRPC server on its own socket, and the watchers of its device list."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ SOCKET_MODE = 0o600
 """To connect takes the right to write. The daemon's umask withholds it from others until then."""
 
 STUCK_S = 0.2
-"""What a call that outlives its grace gets before it is left behind."""
+"""Time for a call that outlives its grace before it is abandoned."""
 
 
 class PluginServer:
@@ -43,12 +43,12 @@ class PluginServer:
         users: frozenset[int] | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve *servicer*, and *announcer* besides it, for *users*; ``None``: root and our own.
+        """Serve *servicer* and *announcer* for *users*; ``None``: root and our own user.
 
-        *on_end* is called at the end of each stream, by a thread of gRPC's.
+        *on_end* is called at the end of each stream, by a gRPC thread.
 
         Raises:
-            RuntimeError: the socket cannot be bound (as grpcio reports it).
+            RuntimeError: the socket cannot be bound (raised by grpcio).
         """
         self.path = path
         self.streams = Streams(on_end)
@@ -89,16 +89,16 @@ class PluginServer:
         self.path = path
 
     def is_reachable(self) -> bool:
-        """Return whether the socket file is still the one that was bound."""
+        """Return whether the socket file is still the bound one."""
         now = sockets.identity(self.path)
         if now is None or self._identity is None:
             return False
         return now[:2] == self._identity[:2]  # a chmod changes the ctime, and nothing else
 
     def stop(self, grace_s: float, *, hangs_up: bool = False) -> None:
-        """End all calls within *grace_s* and remove the socket file, if it is still ours.
+        """End all calls within *grace_s* and remove the socket file unless replaced.
 
-        With *hangs_up* streams end at once. Otherwise they have the time to send their last list.
+        With *hangs_up* streams end at once. Otherwise they have time to send their last list.
         """
         ended = self._server.stop(grace_s)  # no call begins after this
         if hangs_up:
@@ -109,10 +109,10 @@ class PluginServer:
 
 
 class Guard(grpc.ServerInterceptor):
-    """Refuses every call while a foreign user is connected to the socket, and hangs up on it.
+    """Refuses every call while a foreign user is connected, and disconnects that user.
 
-    A call cannot be attributed to a connection, so one of the kubelet's may be refused with that
-    of a stranger; the next one is not.
+    A call cannot be attributed to a connection, so a call of the kubelet can be refused along with
+    a foreign one; its next call succeeds.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -149,7 +149,7 @@ class Streams(grpc.ServerInterceptor):
         self._lock = Lock()
 
     def cancel(self) -> None:
-        """End those that are open now."""
+        """End the currently open streams."""
         with self._lock:
             contexts = tuple(self._contexts)
         for context in contexts:

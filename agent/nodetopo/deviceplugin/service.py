@@ -42,7 +42,7 @@ Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 
 
 class Answers(Protocol):
-    """How the devices of a resource get into containers: what differs from kind to kind."""
+    """The hand-over of a resource's devices to containers, which differs by kind."""
 
     @property
     def numa(self) -> NumaReport:
@@ -54,17 +54,17 @@ class Answers(Protocol):
         ...
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return what a container needs to see *devices*, in their order; nothing is read here.
+        """Return the container response for *devices*, in their order, without reading files.
 
         Raises:
-            InputError: nobody may be given these devices together.
-            UnreadableError: a fact about one is not known now.
+            InputError: these devices must not be allocated together.
+            UnreadableError: a fact about a device is currently unknown.
         """
         ...
 
 
 class PluginServicer(service.DevicePluginServicer):
-    """Serve one resource's devices; every method may be called from many threads at once."""
+    """Serves one resource's devices; many threads can call every method at once."""
 
     def __init__(
         self,
@@ -113,10 +113,9 @@ class PluginServicer(service.DevicePluginServicer):
         return self._stream.refusal
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; return whether it differs, so that watchers are sent it.
+        """Replace the list; return whether it differs, so that watchers get it.
 
-        The host's device nodes are looked up here as well, from time to time: the driver creates
-        some on first use.
+        It also looks up the host's device nodes periodically: the driver creates some on first use.
         """
         if monotonic() - self._looked_at >= self._node_lookup_s:
             self._answers.look()
@@ -124,7 +123,7 @@ class PluginServicer(service.DevicePluginServicer):
         return self._stream.update(devices)
 
     def hang_up(self) -> None:
-        """End the streams that are open now; the kubelet may open others."""
+        """End the currently open streams; the kubelet can open others."""
         self._stream.hang_up()
 
     def close(self) -> None:
@@ -139,7 +138,7 @@ class PluginServicer(service.DevicePluginServicer):
     def GetDevicePluginOptions(  # noqa: N802 - the service's own name
         self, request: pb.Empty, context: grpc.ServicerContext
     ) -> pb.DevicePluginOptions:
-        """Announce preferred allocations; nothing has to happen before a container starts."""
+        """Announce preferred allocations; no call is needed before a container starts."""
         del request, context
         return pb.DevicePluginOptions(get_preferred_allocation_available=True)
 
@@ -211,7 +210,7 @@ class PluginServicer(service.DevicePluginServicer):
     def PreStartContainer(  # noqa: N802 - the service's own name
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
-        """Do nothing; the options never ask for this call."""
+        """Do nothing; the options never request this call."""
         del request, context
         return pb.PreStartContainerResponse()
 
@@ -248,7 +247,7 @@ class DeadlineExecutor:
         self._is_closed = False
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what *function* returns, or raise what it raises.
+        """Call *function* with a time limit; return its result, or raise its exception.
 
         Raises:
             TimeoutError: it took longer than the limit, or too many earlier calls still run.

@@ -1,4 +1,4 @@
-"""How devices are offered and handed over, and how long calls may take."""
+"""Settings of offering devices and handing them over, and time limits of calls."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,11 +14,11 @@ from nodetopo.errors import InputError
 
 
 class Strategy(StrEnum):
-    """How a device is made visible in a container; several strategies may be combined.
+    """A way to make a device visible in a container; several can be combined.
 
-    The names are those of NVIDIA's device plugin (``--device-list-strategy``), where
-    ``device-specs`` is its separate ``--pass-device-specs``. ``auto`` is ours: it stands for the
-    one that :mod:`nodetopo.deviceplugin.hand_over` chooses, and is in no answer.
+    The names follow NVIDIA's device plugin (``--device-list-strategy``), whose separate
+    ``--pass-device-specs`` is ``device-specs`` here. ``auto`` is ours: it stands for the choice of
+    :mod:`nodetopo.deviceplugin.hand_over`, and never appears in answers.
     """
 
     AUTO = "auto"
@@ -30,7 +30,7 @@ class Strategy(StrEnum):
 
 
 class Feature(StrEnum):
-    """What a container may need besides GPUs, named as by NVIDIA (``--gds-enabled`` ...).
+    """An addition to GPUs in containers, with NVIDIA's name (``--gds-enabled`` ...).
 
     ``gdrcopy``: copies by the CPU through a mapping of GPU memory. ``gds``: GPUDirect Storage.
     ``mofed``: the RDMA devices of NVIDIA's network driver.
@@ -42,7 +42,7 @@ class Feature(StrEnum):
 
 
 class NumaReport(StrEnum):
-    """Which NUMA nodes of a device the kubelet's Topology Manager is given.
+    """The NUMA nodes of a device reported to the kubelet's Topology Manager.
 
     ``numa``: its NUMA node. ``socket``: all NUMA nodes of its socket. ``none``: nothing.
     """
@@ -54,27 +54,27 @@ class NumaReport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
-    """How one resource's devices are offered and handed over.
+    """Settings of offering one resource's devices and handing them over.
 
     Attributes:
-        strategies: what an Allocate response contains; CDI alone by default, because device
-            nodes injected by CDI survive ``systemctl daemon-reload`` (nvidia-container-toolkit
-            issue 48) and need no hook in the runtime.
-        cdi_kind: vendor and class of the CDI specification that names the GPUs;
-            ``nvidia-ctk cdi generate`` writes ``nvidia.com/gpu``.
+        strategies: of an Allocate response; CDI alone by default, because device nodes injected by
+            CDI survive ``systemctl daemon-reload`` (nvidia-container-toolkit issue 48) and need no
+            hook in the runtime.
+        cdi_kind: vendor and class of the CDI specification that names the GPUs; ``nvidia-ctk cdi
+            generate`` writes ``nvidia.com/gpu``.
         annotation_prefix: the prefix of a CDI annotation's key.
-        imex_channels: numbers of the IMEX channels that every container gets; those that the
-            host lacks are left out.
-        features: what every container gets besides its devices.
+        imex_channels: numbers of the IMEX channels that every container gets; missing ones are left
+            out.
+        features: added to every container.
         nccl_hints: the directory on the host with our topology file for NCCL, mounted read-only
             into every container; ``None`` for no such mount.
         numa: ``none`` leaves the choice of NUMA nodes to the preferred allocation.
-        driver_root: the directory above the driver's files as the container runtime sees it:
-            ``/``, or where a driver container puts them.
-        dev_root: the directory that holds ``dev/`` as the container runtime sees it; ``None``
-            for *driver_root* or ``/``, whichever has the device nodes.
-        host_root: where this process sees the host's ``/``.
-        procfs_root: where this process sees the host's ``/proc``.
+        driver_root: the root of the driver's files as seen by the container runtime: ``/``, or a
+            driver container's directory.
+        dev_root: the parent of ``dev/`` as seen by the container runtime; ``None`` for
+            *driver_root* or ``/``, whichever has the device nodes.
+        host_root: the host's ``/`` as seen by this process.
+        procfs_root: the host's ``/proc`` as seen by this process.
         fails_requests_greater_than_one: refuse a container more than one replica of a shared
             resource, because more replicas are no more of a GPU.
 
@@ -97,7 +97,7 @@ class PluginSettings:
 
     @property
     def names_cdi_devices(self) -> bool:
-        """Whether an Allocate response has CDI names, which the runtime has to resolve."""
+        """Whether an Allocate response has CDI names, which the runtime must resolve."""
         return not {Strategy.CDI_CRI, Strategy.CDI_ANNOTATIONS}.isdisjoint(self.strategies)
 
     def __post_init__(self) -> None:
@@ -113,27 +113,27 @@ class PluginSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long the device plugin and the fake kubelet wait, in seconds.
+    """Time limits of the device plugin and the fake kubelet, in seconds.
 
     Attributes:
-        choice_s: for the choice of a preferred set; after it the kubelet, and every pod behind
-            this one, gets any valid set.
-        node_lookup_s: between two look-ups of the host's device nodes: many changes of health
-            at once must not become as many file look-ups.
-        list_interval_s: between two device lists on one stream, so that the kubelet writes its
-            checkpoint this often at most, and learns of a failed GPU within this time.
+        choice_s: for the choice of a preferred set; after it the kubelet, and every waiting pod,
+            gets any valid set.
+        node_lookup_s: between two look-ups of the host's device nodes: a burst of health changes
+            must not cause a burst of file look-ups.
+        list_interval_s: between two device lists on one stream, which limits the kubelet's
+            checkpoint writes, and delays news of a failed GPU by at most this time.
         register_s: for the Register call. The kubelet dials the plugin within the call and allows
             10 s for that (1.36 plugin/v1beta1).
-        first_stream_s: for the kubelet to watch the device list after a registration; one that
-            has not done so by then never will.
+        first_stream_s: for the kubelet to watch the device list after a registration; after that it
+            never will.
         competitor_answer_s: for another plugin to send its device list.
         stop_grace_s: for a call in progress at a stop; answers come from memory, in milliseconds.
         log_close_s: for the last lines of the allocation log at a stop. The whole plugin stops
             within a second.
-        fake_kubelet_dial_s: for a plugin to answer a connection, as long as a kubelet waits.
+        fake_kubelet_dial_s: for a plugin to answer a connection, the same as a kubelet's.
         fake_kubelet_call_s: for a call to a plugin. A kubelet sets no deadline, but the fake one
-            must not hang together with the program that runs it.
-        fake_kubelet_stop_s: for gRPC to remove the socket file of a server that was stopped.
+            must not block the program that runs it.
+        fake_kubelet_stop_s: for gRPC to remove a stopped server's socket file.
     """
 
     choice_s: float = 1.0
@@ -150,11 +150,11 @@ class Deadlines:
 
 
 DEADLINES = Deadlines()
-"""What a :class:`~nodetopo.deviceplugin.plugin.DevicePlugin` and a fake kubelet use by default."""
+"""Defaults of :class:`~nodetopo.deviceplugin.plugin.DevicePlugin` and of fake kubelets."""
 
 
 def start_warnings(settings: PluginSettings) -> tuple[str, ...]:
-    """Return what to warn an operator about at startup, a sentence for each risky setting."""
+    """Return warnings for an operator at startup, a sentence for each risky setting."""
     strategies = settings.strategies
     warnings = []
     if Strategy.ENVVAR in strategies:

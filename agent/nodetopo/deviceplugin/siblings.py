@@ -1,11 +1,11 @@
-"""Notice other instances of this program that serve the same resource, and their end.
+"""Detects other instances of this program that serve the same resource, and their end.
 
-Two instances overlap in a rollback, when a debug daemon runs, or when manifests and chart are both
-installed. The kubelet takes the newest and keeps the streams of the others open. When the newest
-ends, the kubelet has no plugin of the resource although the older one still has its stream: up to
-1.36 it drops the newest plugin when any stream ends (plugin/v1beta1/handler.go, runClient), and
-since 1.37 the one whose stream ended. So the older instance registers again when a newer one ends.
-When the older one ends first, the newer one loses its stream or nothing at all.
+Two instances overlap in a rollback, next to a debug daemon, or when manifests and chart are both
+installed. The kubelet uses the newest and keeps the other streams open. When the newest ends, the
+kubelet has no plugin of the resource although the older one still has its stream: up to 1.36 it
+drops the newest plugin when any stream ends (plugin/v1beta1/handler.go, runClient), and since 1.37
+the one whose stream ended. So the older instance registers again when a newer one ends. When the
+older one ends first, the newer one loses its stream or nothing at all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,10 +54,11 @@ class Siblings:
         return tuple(sorted(one.path.name for one in self._known.values()))
 
     def look(self) -> tuple[Sibling, ...]:
-        """Return those that have ended since the last look.
+        """Return the instances that have ended since the last look.
 
-        A socket appears before anybody listens on it, so one that is silent for the first time
-        counts. An instance that takes another socket listens on it before it ends the old one.
+        A socket file appears before its server listens, so a socket that is silent for the first
+        time still counts. An instance that moves to another socket listens on it before closing the
+        old one.
         """
         before, self._known = self._known, {}
         silent_before, self._silent = self._silent, set()

@@ -39,7 +39,7 @@ _serials = count()
 
 
 def new_instance() -> str:
-    """Return what the names of all sockets of one plugin share, and no other plugin has.
+    """Return the part common to one plugin's socket names, unique to that plugin.
 
     The process id alone is not enough: in a container it is the same after each start.
     """
@@ -56,10 +56,10 @@ def endpoint_name(resource: str, directory: Path, instance: str) -> str:
 
 
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
-    """Check that a socket for *resource* can be bound in each of *directories*.
+    """Check that a socket for *resource* fits into each of *directories*.
 
     Raises:
-        InputError: a path would be longer than a unix socket's may be.
+        InputError: a path would exceed the limit of a unix socket's.
     """
     for directory in directories:
         longest = _longest_path(_stem(resource, directory), directory)
@@ -73,7 +73,7 @@ def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
 
 
 def identity(path: Path) -> Identity | None:
-    """Return what distinguishes *path* from an earlier file of that name; ``None`` without one."""
+    """Return an identity that tells *path* from earlier files; ``None`` without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -89,10 +89,10 @@ class Entries:
         self._seen: tuple[int, ...] | None = None
 
     def may_have_changed(self) -> bool:
-        """Return whether an entry was or may have been created or removed since the last call.
+        """Return whether an entry may have been created or removed since the last call.
 
-        The kernel stamps directories with its tick (1…10 ms), so a second change in the tick
-        of the first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.
+        The kernel stamps directories with its tick (1…10 ms), so a second change in the tick of the
+        first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.
         """
         try:
             status = self._directory.stat()
@@ -113,7 +113,7 @@ def is_deleted_directory(directory: Path) -> bool:
 
 
 def is_listening(path: Path) -> bool:
-    """Return whether some process accepts connections on the socket *path*."""
+    """Return whether a process accepts connections on the socket *path*."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -126,9 +126,9 @@ def is_listening(path: Path) -> bool:
 
 
 def remove_leftovers(resource: str, directory: Path) -> tuple[str, ...]:
-    """Remove our sockets for *resource* that nobody listens on; return their names.
+    """Remove our abandoned sockets for *resource*; return their names.
 
-    The socket is asked, not the process id in its name, which means nothing in another
+    The test is a connection, not the process id in the name, which is meaningless in another
     container.
     """
     removed = []
@@ -153,7 +153,7 @@ def instances(resource: str, directory: Path) -> Mapping[str, tuple[Path, ...]]:
 
 
 def foreign(directory: Path) -> tuple[Path, ...]:
-    """Return the sockets in *directory* that are neither ours nor the kubelet's, by name."""
+    """Return the other programs' sockets in *directory*, without the kubelet's, by name."""
     return tuple(
         path
         for path in all_in(directory)
@@ -162,7 +162,7 @@ def foreign(directory: Path) -> tuple[Path, ...]:
 
 
 def remove_all_sockets(directory: Path) -> None:
-    """Do what a kubelet does when it starts: remove every socket in its directory."""
+    """Remove every socket in *directory*, like a starting kubelet."""
     for path in all_in(directory):
         path.unlink(missing_ok=True)
 

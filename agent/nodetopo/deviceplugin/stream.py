@@ -26,8 +26,9 @@ MOST_BYTES = 3 << 20
 
 DEVICE_BYTES = 32
 NODE_BYTES = 5
-"""What a device without its id, and a NUMA node, take of a message at most (protobuf's wire
-form; node numbers below 16384)."""
+"""Largest size in a message of a device without its id, and of a NUMA node (protobuf's wire form;
+node numbers below 16384).
+"""
 
 
 @dataclass(slots=True)
@@ -36,9 +37,9 @@ class _Watcher:
 
     Attributes:
         serial: 1 for the first stream, 2 for the second, and so on.
-        seen: the generation that was last compared with what the stream carried.
-        sent: the list that it carried last; ``None`` before the first.
-        next_push: when it may carry another, by the monotonic clock.
+        seen: the generation last compared with the sent list.
+        sent: the last sent list; ``None`` before the first.
+        next_push: earliest time of the next list, by the monotonic clock.
     """
 
     context: grpc.ServicerContext
@@ -49,10 +50,10 @@ class _Watcher:
 
 
 class DeviceStream:
-    """Hold the list; every method may be called from many threads at once.
+    """Holds the list; many threads can call every method at once.
 
     Attributes:
-        refusal: why the last list given to :meth:`update` was refused; ``None`` if it was not.
+        refusal: why the last list given to :meth:`update` was refused; ``None`` if it was accepted.
     """
 
     def __init__(self, numa: NumaReport, interval_s: float) -> None:
@@ -75,10 +76,10 @@ class DeviceStream:
         return self._devices
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; return whether it differs, so that watchers are sent it.
+        """Replace the list; return whether it differs, so that watchers get it.
 
-        A list that no kubelet would take is refused: the last one stays, and :attr:`refusal`
-        says why until a list is accepted again.
+        A list that exceeds the kubelet's message limit is refused: the previous list stays, and
+        :attr:`refusal` has the reason until a list is accepted again.
         """
         with self._changed:
             if self._devices == tuple(devices):
@@ -148,7 +149,7 @@ class DeviceStream:
                     return watcher.sent
 
     def _wake(self) -> None:
-        """Let every stream look whether it is over; gRPC calls this at the end of each, too."""
+        """Let every stream check whether it is over; gRPC also calls this at the end of each."""
         with self._changed:
             self._changed.notify_all()
             self._ended.notify_all()

@@ -1,8 +1,9 @@
-"""How the API server is reached, and as whom: the pod's service account, or a kubeconfig.
+"""Access to the API server: by the pod's service account, or a kubeconfig.
 
 The ``kubernetes`` package reads kubeconfigs whose users need other programs or cloud providers. It
-costs 19 MiB (552 modules, version 37), so what is an address, a token and a certificate is read
-without it: a pod's service account, and a plain kubeconfig (:mod:`nodetopo.kubeapi.kubeconfig`).
+costs 19 MiB (552 modules, version 37), so simple sources of an address, a token and a certificate
+are read without it: a pod's service account, and a plain kubeconfig
+(:mod:`nodetopo.kubeapi.kubeconfig`).
 """
 
 import os
@@ -37,19 +38,19 @@ class Access:
 
 
 def is_known(kubeconfig: Path | None) -> bool:
-    """Return whether there is an API server to ask: that of *kubeconfig*, or of the own pod."""
+    """Return whether an API server is known: from *kubeconfig*, or for the own pod."""
     return kubeconfig is not None or bool(os.environ.get(_HOST))
 
 
 def access(kubeconfig: Path | None, context: str | None = None) -> Access:
-    """Return the way that *kubeconfig* describes, or else that of the pod this runs in.
+    """Return the access by *kubeconfig*, or else by the own pod's service account.
 
     Args:
-        kubeconfig: a file; several may be joined by colons, as in ``$KUBECONFIG``.
-        context: that of the kubeconfig; ``None`` for its current one.
+        kubeconfig: a file; several can be joined by colons, as in ``$KUBECONFIG``.
+        context: of the kubeconfig; ``None`` for its current one.
 
     Raises:
-        ApiUnavailable: no kubeconfig or service account that can be used.
+        ApiUnavailable: no usable kubeconfig or service account.
     """
     is_in_pod = kubeconfig is None and bool(os.environ.get(_HOST))
     if kubeconfig is None and not is_in_pod:

@@ -1,10 +1,9 @@
-"""One object of the API server: read no older than our last write, written by server-side apply.
+"""One object of the API server: read at least as new as our last write, written by apply.
 
-What the API server does with an apply is in "Server-Side Apply" of the Kubernetes reference:
-fields that the manager owned and no longer sends are removed, fields of other managers
-cause a conflict that *force* overrides. Ownership is in ``metadata.managedFields``, an entry per
-manager, operation and subresource, whose ``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API
-reference).
+The Kubernetes reference, "Server-Side Apply", defines an apply: fields that the manager owned and
+no longer sends are removed, fields of other managers cause a conflict that *force* overrides.
+Ownership is in ``metadata.managedFields``, an entry per manager, operation and subresource, whose
+``fieldsV1`` spells a field ``f:<name>`` (Kubernetes API reference).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,12 +27,12 @@ _FROM_CACHE = "0"
 """As a resourceVersion: whatever the API server has in memory will do (API concepts)."""
 
 _NEWEST = ""
-"""As a resourceVersion: the object as it is now, which asks etcd."""
+"""As a resourceVersion: the current object, read from etcd."""
 
 _OK = (200, 201)
 
 _UNKNOWN = 500
-"""From this HTTP status on, a write may have been made all the same: 504 says just that."""
+"""From this HTTP status on, the write may have succeeded all the same: 504 means just that."""
 
 _LABELS = ("metadata", "labels")
 
@@ -48,7 +47,7 @@ def connection(kubeconfig: Path | None) -> Connect:
 
 
 class AppliedObject:
-    """The object at *path*; *cure* returns what helps against a refusal's HTTP status."""
+    """The object at *path*; *cure* returns the cure for a refusal's HTTP status."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class AppliedObject:
         return self._patch({**query, "force": "true"}, body)
 
     def try_out(self, body: Mapping[str, Any]) -> Answer:
-        """Return what the API server would answer to *body*; nothing is written.
+        """Return the API server's answer to *body* in a dry run.
 
         Raises:
             ApiUnavailable: no HTTP answer came.
@@ -163,7 +162,7 @@ def _version(answer: Answer) -> str:
 
 
 def cure(status: int) -> str:
-    """Return what helps against a refusal whatever the object is."""
+    """Return the cure for a refusal that does not depend on the object."""
     match status:
         case 401:
             return "check the token in the kubeconfig, or the service account of the pod"

@@ -36,7 +36,7 @@ LONGEST_PAUSE_S = 3600.0
 """The API server never asks for more than an hour; a proxy that does would silence us for good."""
 
 MAX_EVENT = 1 << 20
-"""Bytes of one event with metadata; that of a Node has some 7 KB, a whole Node under 100 KB."""
+"""Bytes of one event with metadata; a Node's has some 7 KB, a whole Node under 100 KB."""
 
 MAX_OBJECT = 4 << 20
 """Bytes of one event with a whole object; etcd takes objects of 1.5 MiB (``--max-request-bytes``),
@@ -54,7 +54,7 @@ _METADATA_LISTED = _METADATA_ONLY.replace("PartialObjectMetadata", "PartialObjec
 """The same for a list."""
 
 _METADATA_WATCHED = f"{_METADATA_ONLY},{_JSON}"
-"""The same for a watch; a proxy that knows no such form may send whole objects."""
+"""The same for a watch; a proxy without support for this form can send whole objects."""
 
 
 class Unreachable(ApiUnavailable):
@@ -66,11 +66,11 @@ class Refused(ApiUnavailable):
 
 
 class NotServed(Refused):
-    """There is nothing at this path: the API server is older than what is asked for."""
+    """The path does not exist: the API server is too old."""
 
 
 class Invalid(ApiUnavailable):
-    """The API server does not take such a query: a feature of it may be off."""
+    """The API server rejects the query: its feature may be off."""
 
 
 class Expired(Exception):  # noqa: N818 - a state of the watch
@@ -92,18 +92,18 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """What a refusal says, or its HTTP status."""
+        """The message of a refusal, or its HTTP status."""
         return str(self.body.get("message") or f"HTTP {self.status}")
 
 
 class Api:
-    """A connection to the API server of *kubeconfig*, or else of the cluster it runs in.
+    """A connection to the API server of *kubeconfig*, or else of the own cluster.
 
     Args:
-        context: that of the kubeconfig; ``None`` for its current one.
+        context: of the kubeconfig; ``None`` for its current one.
 
     Raises:
-        ApiUnavailable: no kubeconfig or service account that can be used.
+        ApiUnavailable: no usable kubeconfig or service account.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
@@ -187,8 +187,8 @@ class Api:
         """Return the whole object at *path*, or the answer to *body*, of limited size.
 
         Args:
-            grant: the cure where the account may not ask, e.g. ``allow `list` on pods``.
-            body: posted if it is given.
+            grant: the cure for missing permission, e.g. ``allow `list` on pods``.
+            body: posted if given.
 
         Raises:
             Unreachable: no HTTP answer came.
@@ -223,12 +223,12 @@ class Api:
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> "Stream":
         """Follow the objects at *path*; the caller closes the stream.
 
-        It ends when the server ends it, and is lost when nothing at all comes for *silence_s*.
+        It ends when the server ends it, and is lost after *silence_s* without data.
 
         Raises:
-            ApiUnavailable: no stream came, with the pause that the server asked for, if any.
-            Refused: the account may not watch them, or NotServed: there is no such path.
-            Invalid: the API server takes no such query.
+            ApiUnavailable: no stream started; includes the pause requested by the server, if any.
+            Refused: the account lacks permission to watch, or NotServed: the path does not exist.
+            Invalid: the API server rejects the query.
             Expired: the server no longer has the version in *query*.
         """
         return self._watch(path, query, _JSON, silence_s, MAX_OBJECT)
@@ -340,7 +340,7 @@ class Stream:
         """Yield each event until the server ends the stream, or :meth:`cancel` does.
 
         Raises:
-            ApiUnavailable: the connection was lost, or what came is no event.
+            ApiUnavailable: the connection was lost, or an event is invalid.
         """
         for line in self._lines():
             try:
@@ -383,7 +383,7 @@ def pages(
     """Yield a list page by page (Kubernetes API concepts, "Retrieving large results sets").
 
     Args:
-        get: returns the page for a query; what it raises ends the list.
+        get: returns the page for a query; its exceptions end the list.
         size: most objects of one page.
     """
     asked = {**query, "limit": str(size)}

@@ -1,9 +1,9 @@
 """Plain kubeconfigs: a server, its certificate authority, and a token or a client certificate.
 
-The ``kubernetes`` package, which reads every kubeconfig, is 550 modules and 20 MiB of a daemon. It
-is left with what a daemon's kubeconfig rarely has: plugins that fetch credentials, passwords,
-proxies, several files, servers that are not verified, and whatever is wrong or unknown here, so
-that its messages stay (client-go tools/clientcmd/api/v1/types.go has all fields).
+The ``kubernetes`` package, which reads every kubeconfig, costs a daemon 550 modules and 20 MiB. It
+only handles features that a daemon's kubeconfig rarely has: plugins that fetch credentials,
+passwords, proxies, several files, unverified servers, and anything wrong or unknown here, so that
+its messages stay (client-go tools/clientcmd/api/v1/types.go has all fields).
 """
 
 import base64
@@ -29,12 +29,12 @@ _USER = ("token", "tokenFile", "extensions", *_CERTIFICATE, *_CERTIFICATE_DATA)
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A way to an API server that the standard library and urllib3 suffice for.
+    """Access to an API server with only the standard library and urllib3.
 
     Attributes:
         host: its URL, without a slash at the end.
         pool_settings: arguments of ``urllib3.PoolManager``.
-        credentials: returns the headers that say who asks; may raise ApiUnavailable.
+        credentials: returns the authentication headers; can raise ApiUnavailable.
     """
 
     host: str
@@ -47,7 +47,7 @@ class _NotPlainError(Exception):
 
 
 def plain(kubeconfig: Path, context: str | None) -> Plain | None:
-    """Return what the context of *kubeconfig* says; ``None`` if the package has to read it.
+    """Return the access by *kubeconfig*'s context; ``None`` if the package must read it.
 
     Args:
         context: its name; ``None`` for the current one.
@@ -108,7 +108,7 @@ def _credentials(token: str | None, file: Path | None) -> Callable[[], Mapping[s
 
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], home: Path) -> Mapping[str, Any]:
-    """Return how the server is verified, and by which certificate it verifies us."""
+    """Return the settings for verifying the server, and our client certificate."""
     authority = _file(cluster, "certificate-authority", home)
     authority_data = _data(cluster, "certificate-authority-data")
     if (authority is None) == (authority_data is None):

@@ -1,7 +1,6 @@
-"""Lists of objects, read page by page, for commands that a person runs.
+"""Lists of objects, read page by page, for interactive commands.
 
-No answer is larger than a page, and nothing here runs on a timer: the daemon has no right to
-list at all.
+No answer is larger than a page, and no timer calls this: the daemon has no permission to list.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,17 +22,17 @@ class NotServed(ApiUnavailable):
 
 
 class NotAllowed(ApiUnavailable):
-    """The account may not list the kind, which may or may not exist."""
+    """The account cannot list the kind, which may or may not exist."""
 
 
 def list_metadata(
     connect: Connect, path: str, query: Mapping[str, str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the metadata of each object at *path*; *query* may hold a ``labelSelector``.
+    """Yield the metadata of each object at *path*; *query* can have a ``labelSelector``.
 
     Raises:
         ApiUnavailable: they cannot be listed.
-        NotServed: there is no such path.
+        NotServed: the path does not exist.
     """
     for item in _items(connect, path, lambda asked: connect().list_metadata(path, asked), query):
         yield part(item, "metadata")
@@ -51,10 +50,10 @@ def list_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def is_served(connect: Connect, group: str) -> bool:
-    """Return whether the API server serves the API *group*; True where it does not say.
+    """Return whether the API server serves the API *group*; True if unknown.
 
-    Every account may ask (ClusterRole ``system:discovery``), whereas a list is forbidden whether
-    or not its kind exists.
+    Every account can ask (ClusterRole ``system:discovery``), whereas a forbidden list does not
+    reveal whether its kind exists.
     """
     return connect().get(f"/apis/{group}", {}).status != NOT_FOUND
 
@@ -62,7 +61,7 @@ def is_served(connect: Connect, group: str) -> bool:
 def serves(connect: Connect, version: str, plural: str) -> bool | None:
     """Return whether the API server serves *plural* in *version*, such as ``scheduling.k8s.io/v1``.
 
-    ``None`` where it does not say.
+    ``None`` if unknown.
     """
     answer = connect().get(f"/apis/{version}", {})
     if answer.status == NOT_FOUND:

@@ -1,4 +1,4 @@
-"""One-off reads of the API server: a node's pods, its Node object, what our account may do."""
+"""One-off reads of the API server: a node's pods, its Node object, our account's permissions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,13 +19,15 @@ from nodetopo.probes.pods.objects import node_status_from_object, pod_from_objec
 __all__ = ["ApiServer", "joined", "pod_from_object", "pods_from_manifest", "pods_of_node"]
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-"""Where an account asks about itself; all accounts may (ClusterRole ``system:basic-user``)."""
+"""Path of an account's questions about its permissions, open to all accounts (ClusterRole
+``system:basic-user``).
+"""
 
 REVIEWS_OF_OTHERS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 """Where an administrator asks about another account."""
 
 WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-"""Where an account asks for its own name; all accounts may, since Kubernetes 1.28."""
+"""Path of an account's question about its own name, open to all accounts since Kubernetes 1.28."""
 
 AGENT_PODS = "app.kubernetes.io/name=nodetopo"
 """Selects the pods of ``deploy/daemonset``."""
@@ -120,13 +122,13 @@ class ApiServer:
             raise ApiUnavailable(f"the API server sent an unreadable node: {error}") from error
 
     def agent_rights(self, node: str, asked: Iterable[str]) -> dict[str, bool]:
-        """Return ``verb resource`` → whether the agent's account may do it on any object.
+        """Return ``verb resource`` → whether the agent's account can do it on any object.
 
-        That is the account of the agent's pod on *node*, else the one that asks, if it is a
-        service account: what a person may do says nothing about the agent.
+        It is the account of the agent's pod on *node*, else the asking account, if it is a service
+        account: a person's permissions prove nothing about the agent.
 
         Raises:
-            ApiUnavailable: no answer, a question is refused, or there is no such account.
+            ApiUnavailable: no answer, a question is refused, or the account is unknown.
         """
         own, agent = self.account(), self._agent_account(node)
         if own == agent or (agent is None and own.startswith(ACCOUNT)):
@@ -149,7 +151,7 @@ class ApiServer:
         return str(part(part(answer, "status"), "userInfo").get("username") or "without a name")
 
     def rights(self, asked: Iterable[str], user: str | None = None) -> dict[str, bool]:
-        """Return ``verb resource`` → whether *user*, or else our account, may do it on any object.
+        """Return ``verb resource`` → whether *user*, or else our account, can do it on any object.
 
         Raises:
             ApiUnavailable: no answer, or the question is refused.
@@ -202,7 +204,7 @@ def pods_of_node(kubeconfig: Path | None, node: str) -> tuple[Pod, ...]:
 def review(right: str, user: str | None = None) -> Mapping[str, Any]:
     """Return the question whether an account has *right*, ``verb resource[/subresource]``.
 
-    *user* is the user name of a service account; ``None`` for the account that asks.
+    *user* is the user name of a service account; ``None`` for the asking account.
     """
     verb, _, resource = right.partition(" ")
     name, _, subresource = resource.partition("/")
@@ -228,9 +230,9 @@ def is_allowed(answer: Mapping[str, Any]) -> bool:
 def joined(api_pods: Iterable[Pod], assigned_pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return *api_pods* with the devices, CPUs and memory of *assigned_pods* and their containers.
 
-    Pods are matched by namespace and name, containers by name. Pods and containers that only the
-    kubelet has follow at the end, with unknown spec; those that only the API server has stay
-    without assignments.
+    Pods are matched by namespace and name, containers by name. Pods and containers known only to
+    the kubelet follow at the end, with unknown spec; those known only to the API server have no
+    assignments.
     """
     assigned = {(pod.namespace, pod.name): pod for pod in assigned_pods}
     known: list[Pod] = []

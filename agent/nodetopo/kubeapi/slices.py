@@ -48,7 +48,7 @@ class SliceWatch(Watch):
 
     @property
     def connections(self) -> int:
-        """How often a watch was begun: the API server may be another one each time."""
+        """Number of started watches: each may reach another API server."""
         return self._connections
 
     @property
@@ -61,7 +61,7 @@ class SliceWatch(Watch):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the slices are known, and nothing has been wrong since."""
+        """Whether the slices are known, without an error since."""
         return self._slices is not None and self.problem is None
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class SliceWatch(Watch):
         return version
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
-        """Keep a slice as it is now; listeners hear of it once the present ones are complete."""
+        """Keep the slice's state; listeners are notified once the initial ones are complete."""
         name = str(part(found, "metadata").get("name") or "")
         slices = dict(self._slices or {}) if self._initial is None else self._initial
         if kind == "DELETED":

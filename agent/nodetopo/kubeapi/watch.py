@@ -1,8 +1,8 @@
-"""Watches that are followed for as long as the program runs, whatever ends them.
+"""Watches that are restarted whenever they end, for as long as the program runs.
 
-A watch that names no version begins with the present objects, so nothing is listed before, and the
-right to ``watch`` is all that it takes (Kubernetes API concepts, "Semantics for watch"; RBAC sees
-the name in the field selector).
+A watch without a version begins with the existing objects, so it needs no list before, and only
+permission to ``watch`` (Kubernetes API concepts, "Semantics for watch"; RBAC sees the name in the
+field selector).
 """
 
 import random
@@ -23,36 +23,39 @@ from nodetopo.kubeapi.client import GONE, Api, Expired, Refused, Stream
 NODES = "/api/v1/nodes"
 
 WATCH_S = (1800.0, 3600.0)
-"""Bounds of the random time that one watch lasts, so that nodes do not all come back at once: as
-the API server does with one that names no time (kubernetes, ``--min-request-timeout``). A new watch
-costs it a TLS handshake."""
+"""Bounds of the random duration of one watch, so that nodes do not all return at once: the API
+server does the same with a watch without a timeout (kubernetes, ``--min-request-timeout``). A new
+watch costs it a TLS handshake.
+"""
 
 SILENCE_S = 400.0
-"""A watch that brings nothing for so long is lost: a kubelet reports its Node's status every five
-minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute."""
+"""A watch without data for this long is lost: a kubelet reports its Node's status every five
+minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute.
+"""
 
 RETRY_S = (1.0, 60.0)
 """First and longest pause after the API server failed, doubled in between, full jitter."""
 
 REFUSED_S = (1.0, 3600.0)
-"""The same where the account may not watch: somebody has to grant that, which seldom happens, and
-15,000 agents that ask twice a minute would be 500 requests in a second."""
+"""The same without permission to watch: grants are rare, and 15,000 agents that ask twice a minute
+would be 500 requests a second.
+"""
 
 SHORT_S = 1.0
 """A watch that ends sooner counts as a failure, or a proxy could have us ask without a pause."""
 
 _ANYTHING = "0"
-"""As a resourceVersion: what the API server has in memory; it asks no etcd."""
+"""As a resourceVersion: the API server's cached state, without a read from etcd."""
 
 _NEWEST = ""
-"""As a resourceVersion: the present objects, so that nothing older follows something newer."""
+"""As a resourceVersion: the current objects, so that events stay in order."""
 
 
 class Watch(ABC):
-    """Follows the objects of a field selector. One thread runs it, any may read its problem.
+    """Follows the objects of a field selector. One thread runs it, any thread can read its problem.
 
     Attributes:
-        LOST, AGAIN: log events for a watch that fails, and for one that works again.
+        LOST, AGAIN: log events for a failed watch, and for its recovery.
 
     Args:
         kubeconfig: how to reach the API server; None for the pod's own account.
@@ -78,7 +81,7 @@ class Watch(ABC):
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is followed now; None where it is, or was not tried yet."""
+        """Why the watch is currently down; None if it works or was not tried yet."""
         return self._problem
 
     @abstractmethod
@@ -87,16 +90,16 @@ class Watch(ABC):
 
     @abstractmethod
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
-        """Take an object as it is after a change of *kind* (``ADDED``, ``MODIFIED``, ``DELETED``).
+        """Take an object's state after a change of *kind* (``ADDED``, ``MODIFIED``, ``DELETED``).
 
         Called by the thread that runs, so it must be quick.
 
         Raises:
-            ApiUnavailable: *found* is no such object.
+            ApiUnavailable: *found* is not a valid object.
         """
 
     def take_bookmark(self, metadata: Mapping[str, Any]) -> None:  # noqa: B027 - most need none
-        """Take the *metadata* of a bookmark, which says how far the stream has come."""
+        """Take the *metadata* of a bookmark, which marks the stream's progress."""
 
     def run(self, stopping: threading.Event) -> None:
         """Follow until *stopping* is set; an open stream then ends at once."""
@@ -179,7 +182,7 @@ class Watch(ABC):
         self._version = str(metadata.get("resourceVersion") or self._version)
 
     def _wait_after(self, error: ApiUnavailable, stopping: threading.Event) -> None:
-        """Log the problem, once as long as it is the same, and wait before the next attempt."""
+        """Log a new problem once, and wait before the next attempt."""
         if (problem := str(error)) != self._problem and not stopping.is_set():
             self._problem = problem
             structlog.get_logger().warning(self.LOST, node=self._subject, problem=problem)
@@ -210,7 +213,7 @@ class NodeWatch(Watch):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the Node was seen, and nothing has been wrong since."""
+        """Whether the Node was seen, without an error since."""
         return self._has_seen and self.problem is None
 
     def subscribe(self, listener: OnNode) -> None:
@@ -228,7 +231,7 @@ class NodeWatch(Watch):
         return api.watch_metadata(NODES, query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
-        """Notify the listeners of the Node as it is now."""
+        """Notify the listeners of the Node's current state."""
         metadata = part(found, "metadata")
         texts(metadata, "labels")  # raises for malformed ones, before a listener reads them
         if metadata.get("name") != self._node:

@@ -1,1 +1,1 @@
-"""The flags of each command, without what the command needs to run."""
+"""The flags of each command, without the imports for running it."""

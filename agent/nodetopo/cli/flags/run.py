@@ -105,7 +105,7 @@ def explanation(name: str, option: Option) -> str:
 
 
 def effect(name: Name) -> str:
-    """Return in a few words what a setting of NVIDIA's does here."""
+    """Return the effect of a setting of NVIDIA's device plugin in a few words."""
     if name.ours:
         return f"sets {' and '.join(map(key, name.ours))}"
     if name.kind is ValueKind.MPS:

@@ -55,7 +55,7 @@ def add_source(parser: Parser) -> None:
 
 
 def add_node(parser: Parser, *, without: tuple[str, ...] = ()) -> None:
-    """Add the flags of the live node; *without* those that the command adds by itself."""
+    """Add the flags of the live node, except *without*, which the command adds itself."""
     names = tuple(name for name in NODE_SETTINGS if name not in without)
     add_settings(parser, names, "live node")
 

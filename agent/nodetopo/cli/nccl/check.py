@@ -91,10 +91,10 @@ def devices(
 
 
 def _save(args: Namespace, log: Log, comparison: Comparison, snapshot: Snapshot) -> Merged:
-    """Write the figures to the table ``--save``; say what was replaced, and what no table holds.
+    """Write the figures to the table ``--save``; report replaced and omitted ones.
 
     Raises:
-        InputError: it cannot be read or written, or is of another machine.
+        InputError: it cannot be read or written, or belongs to another machine.
     """
     name: str = args.save
     before = None
@@ -253,7 +253,7 @@ def _devices(result: Compared) -> str:
 
 
 def _causes(comparison: Comparison, args: Namespace) -> str:
-    """Return what explains the shortfalls, and which checks could not tell."""
+    """Return the causes of the shortfalls, and the checks without a verdict."""
     short = [one for one in comparison.figures if one.verdict.value in ("fail", "warn")]
     if comparison.report is None or not short:
         return ""

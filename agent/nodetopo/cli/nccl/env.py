@@ -33,11 +33,11 @@ COMMENT_WIDTH = 100
 
 
 def run(args: Namespace) -> int:
-    """Print what to set for a job, and why; 0.
+    """Print the variables for a job, with reasons; 0.
 
     Raises:
         InputError: a device or the version is unknown, or the path is relative.
-        UnreadableError: the node's HCAs are not known, or NCCL could not read the file.
+        UnreadableError: the node's HCAs are unknown, or NCCL could not read the file.
     """
     version = None if args.nccl_version is None else checked_version(args.nccl_version)
     path = args.topo_file

@@ -14,7 +14,7 @@ def run(args: Namespace) -> int:
     """Print NCCL's topology XML; 0.
 
     Raises:
-        UnreadableError: what is known does not suffice, e.g. no place in the PCI tree.
+        UnreadableError: known facts do not suffice, e.g. no position in the PCI tree.
     """
     text = topology_xml(load(args))
     emit(Answer(plain={"schema": SCHEMA, "xml": text}, table=text, short=text), args)

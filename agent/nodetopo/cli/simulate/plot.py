@@ -1,4 +1,4 @@
-"""A simulated trace as bars, SVG or PNG; the one place that uses matplotlib."""
+"""A simulated trace as bars, SVG or PNG; the only module that uses matplotlib."""
 
 import os
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ PANELS = (
     ("numa_split", "Split over NUMA nodes", "of the jobs, fewer are better"),
     ("rejected", "Rejected", "under single-numa-node, fewer are better"),
 )
-"""Figure, title, what it is a share of."""
+"""Figure, title, denominator of the share."""
 
 OUR_COLOR, THEIR_COLOR = "#0072b2", "#b8b8b0"
 """Okabe and Ito's blue, and a grey; the names say the same."""

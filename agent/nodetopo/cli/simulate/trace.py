@@ -79,7 +79,7 @@ MOST_SEEDS = 1_000
 
 
 HEAVIEST = 5.0
-"""Offered load beyond which a queue only grows: nothing new is to be seen."""
+"""Highest useful offered load: beyond it, the queue only grows."""
 
 
 def run(args: Namespace) -> int:

@@ -104,7 +104,7 @@ def plain(found: Matrix) -> dict[str, Any]:
 
 
 def text(found: Matrix, snapshot: Snapshot, style: Style) -> str:
-    """Return the rows, separated by tabs as nvidia-smi does, so that its readers read ours."""
+    """Return the rows, separated by tabs as by nvidia-smi, so that its parsers work."""
     header = "\t".join((*(device.id for device in found.devices), *_COLUMNS))
     gpus = {gpu.name: gpu for gpu in snapshot.gpus}
     rows = [
@@ -116,7 +116,7 @@ def text(found: Matrix, snapshot: Snapshot, style: Style) -> str:
 
 
 def cell_text(cell: str | None) -> str:
-    """Return *cell* as it is printed."""
+    """Return the printed form of *cell*."""
     if cell is None:
         return NOT_REPORTED
     return f" {SELF} " if cell == SELF else cell
@@ -138,7 +138,7 @@ def _tail(gpu: Gpu | None) -> str:
 
 
 def legend(found: Matrix) -> str:
-    """Return what the words mean, and which NIC is which."""
+    """Return the meaning of the words, and the NICs' names."""
     words = list(_LEGEND)
     if any(cell is None for row in found.cells for cell in row):
         words.append((NOT_REPORTED, "not reported"))
@@ -161,9 +161,9 @@ def nic_legend(found: Matrix) -> str:
 
 
 def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) -> Answer:
-    """Return the matrix, aligned: with NCCL's words, with our own columns, or with both.
+    """Return the matrix, aligned: with NCCL's words, with our columns, or with both.
 
-    NCCL's table is read from a row to a column, and need not be the same the other way.
+    NCCL's table reads from a row to a column, and need not be symmetric.
     """
     as_json = plain(found)
     shown = [[*map(cell_text, row)] for row in found.cells]
@@ -194,7 +194,7 @@ def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) ->
 
 
 def _is_beyond_nccl(row: Device, column: Device) -> bool:
-    """Return whether NCCL looks for no path: between two NICs, and at Data Direct functions."""
+    """Return whether NCCL seeks no path: between two NICs, and at Data Direct functions."""
     ends = (row.id, column.id)
     return any(end.startswith("DD") for end in ends) or not any(
         end.startswith("GPU") for end in ends
@@ -212,7 +212,7 @@ def _nccl_legend(found: Matrix, shown: list[list[str]], nearest: Mapping[str, li
 
 
 def _wide_columns(snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
-    """Return our own columns of each row."""
+    """Return our columns of each row."""
     near, all_rails = nearest_hcas(snapshot), rails(snapshot)
     island = {
         gpu: str(number) for number, group in enumerate(islands(snapshot) or ()) for gpu in group

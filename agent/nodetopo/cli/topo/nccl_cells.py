@@ -19,7 +19,7 @@ def cells(snapshot: Snapshot, found: Matrix) -> list[list[str | None]]:
 
 
 def nearest_nics(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Return by GPU the NICs that NCCL would use for it, the one of its channel 0 first."""
+    """Return by GPU the NICs that NCCL would use, the NIC of its channel 0 first."""
     positions = {hca.name: f"NIC{at}" for at, hca in enumerate(snapshot.hcas or ())}
     return {
         f"GPU{index}": [positions[hca.name] for net in nearest.nets for hca in net.hcas]

@@ -1,6 +1,6 @@
-"""``nodetopo topo path A B``: every hop between two devices, the slowest, and what they carry.
+"""``nodetopo topo path A B``: every hop between two devices, the slowest, and the bandwidth.
 
-With more names: what each pair of the GPUs carries, and all of them together.
+With more names: the bandwidth of each pair of the GPUs, and of all together.
 """
 
 from argparse import Namespace
@@ -33,7 +33,7 @@ SET_SCHEMA = "nodetopo/topo-set/v1"
 
 
 def run(args: Namespace) -> int:
-    """Print the way, or of more than two devices what they carry; 0.
+    """Print the path, or the bandwidth between more than two devices; 0.
 
     Raises:
         InputError: a device is unknown, or named twice; a bandwidth table cannot be used.
@@ -154,10 +154,10 @@ def _with_source(one: Expected) -> str:
 def _set(
     snapshot: Snapshot, devices: Sequence[Device], models: tuple[Model, Model], args: Namespace
 ) -> Answer:
-    """Return what the pairs of some GPUs carry, and all together.
+    """Return the bandwidth of each pair of GPUs, and of all together.
 
     Raises:
-        InputError: one is no GPU, or named twice; or a picture is asked for.
+        InputError: a device is not a GPU, or named twice; or a picture is requested.
     """
     gpus = [device for device in devices if isinstance(device, Gpu)]
     for device in devices:

@@ -7,7 +7,7 @@ from nodetopo.model.snapshot import Snapshot
 
 
 def picture(snapshot: Snapshot, ends: tuple[Device, Device] | None = None) -> Callable[[], str]:
-    """Return what draws *snapshot*, with the way between *ends* if they are given."""
+    """Return a function that draws *snapshot*, with the path between *ends* if given."""
 
     def svg() -> str:
         from nodetopo.drawing.node import draw  # noqa: PLC0415 - the picture is rarely asked for

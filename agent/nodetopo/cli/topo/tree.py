@@ -1,4 +1,4 @@
-"""``nodetopo topo tree``: what contains what, from NUMA nodes down to GPUs and HCAs."""
+"""``nodetopo topo tree``: the hierarchy from NUMA nodes down to GPUs and HCAs."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -135,7 +135,7 @@ def _device(branch: Branch, children: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _lines(branch: dict[str, Any], lead: str = "") -> Iterator[str]:
-    """Yield *branch* and what it holds, drawn with lines."""
+    """Yield *branch* and its children, drawn with lines."""
     yield title(branch)
     children = branch.get("children", [])
     for child in children:

@@ -94,7 +94,7 @@ class LabelOutput(Protocol):
 
     @property
     def is_on_node(self) -> bool:
-        """Whether it is a part of the Node object, so that a watch of that shows its changes."""
+        """Whether the output is part of the Node object, so that a Node watch shows changes."""
 
     @property
     def refused(self) -> frozenset[tuple[str, str]]:
