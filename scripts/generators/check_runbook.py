@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nodetopo.checks.rule import Claim, Rule, Severity, needed
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.tools.node_rules import node_rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "runbook-checks.md"
 
@@ -43,7 +43,7 @@ How a severity counts: *error* fails the command (exit status 1), *warning* does
 
 def page() -> str:
     """Return the whole page as Markdown: an index, then an entry for each check."""
-    claims: tuple[Claim, ...] = (*RULES, *DOCTOR_RULES)
+    claims: tuple[Claim, ...] = (*node_rules(), *DOCTOR_RULES)
     index = ["| code | does not hold | severity | command |", "| --- | --- | --- | --- |"]
     index += [
         f"| [{claim.code}](#{claim.code.lower()}) | {claim.claim} | {claim.severity} "

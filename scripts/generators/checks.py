@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nodetopo.checks.rule import Area, Claim, Rule, needed
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.tools.node_rules import node_rules
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = _REFERENCE / "checks.md"
@@ -70,11 +70,11 @@ def page() -> str:
     index = [
         f"| [{rule.code}](#{rule.code.lower()}) | {rule.claim} | `{rule.suite}` | {rule.severity} |"
         for area in Area
-        for rule in RULES
+        for rule in node_rules()
         if rule.area is area
     ]
     table = ["| Code | Claim | Command | Severity |", "| --- | --- | --- | --- |", *index]
-    return "\n".join((_HEAD, *table, "", *map(section, RULES)))
+    return "\n".join((_HEAD, *table, "", *map(section, node_rules())))
 
 
 def section(rule: Claim) -> str:

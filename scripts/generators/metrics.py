@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.kernel.http.families import families, series
 from nodetopo.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
 from nodetopo.model.xid import MAX_CODES
+from nodetopo.tools.node_rules import node_rules
 
 FAMILIES = tuple(family for _, family in families())
 """In the order of the page."""
@@ -137,7 +137,7 @@ def _series() -> str:
         hca=most[Per.HCA],
         port=most[Per.PORT],
         rows="".join(f"| {text} | {node_series(**counts):,} |\n" for text, counts in NODES),
-        rules=len(RULES),
+        rules=len(node_rules()),
         codes=MAX_CODES,
         most=f"{MOST_SERIES:,}",
         minimal=sum(family.most * eight[family.per] for family in minimal),

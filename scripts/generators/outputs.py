@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.model.codec import decode
+from nodetopo.tools.node_rules import node_rules
 from scripts.generators.compose import NODES
 from tests.cli import tables
 from tests.cli.outcome import READERS, printed, slug, topo_m, transcript
@@ -36,7 +36,7 @@ def made() -> Mapping[Path, str]:
     for table, by_source in outcomes.items():
         keys = sorted({key for found in by_source.values() for key in found})
         if table == "checks":
-            keys = [tables.key(rule.code) for rule in RULES]
+            keys = [tables.key(rule.code) for rule in node_rules()]
         by_key = {
             key: {source: found.get(key, tables.ABSENT) for source, found in by_source.items()}
             for key in keys

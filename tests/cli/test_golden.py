@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodetopo.components.audit.catalogue import AUDIT, HEALTH, RULES
+from nodetopo.checks.rule import Suite
 from nodetopo.model.codec import decode
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.tools.node_rules import node_rules
 from scripts.generators.outputs import FLAGS, drawing, machines, of_machine, owned
 from scripts.generators.registry import hint
 from tests.cli import tables
@@ -54,7 +55,7 @@ def _from_table(node_dir: Path, command: tuple[str, ...], flag: str, line: str) 
     }
     if command == ("labels",):
         return tables.labels_transcript(outcomes, line)
-    rules = {tables.key(rule.code) for rule in (HEALTH if command == ("health",) else AUDIT)}
+    rules = {tables.key(rule.code) for rule in node_rules(Suite(command[0]))}
     snapshot = decode((node_dir / "snapshot.json").read_text("utf-8")).snapshot
     if flag == "--topo-m":
         snapshot = Snapshot()
@@ -69,7 +70,7 @@ def test_a_table_has_one_form(table: str) -> None:
 
 
 def test_every_rule_and_nothing_else_has_a_block() -> None:
-    assert [*stored("checks")] == [tables.key(rule.code) for rule in RULES], hint("outputs")
+    assert [*stored("checks")] == [tables.key(rule.code) for rule in node_rules()], hint("outputs")
 
 
 def test_no_golden_is_left_over() -> None:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from nodetopo.cli.main import parser
-from nodetopo.components.audit.catalogue import RULES as CHECKS
 from nodetopo.kernel.http.families import families
+from nodetopo.tools.node_rules import node_rules
 from scripts.generators.alerts import OBJECT, PAGE, RULES, alerts, recordings
 from scripts.generators.metrics import minimal_pattern
 from tests.docs.test_links import anchors
@@ -83,7 +83,7 @@ def test_every_command_of_the_runbook_can_be_run() -> None:
         whole.parse_args(words)
     codes = {code for words in known for word in words for code in re.findall(r"[A-Z]+-\d+", word)}
     assert codes
-    assert codes <= {rule.code for rule in CHECKS}
+    assert codes <= {rule.code for rule in node_rules()}
 
 
 def test_rules_ask_for_metrics_and_labels_that_there_are() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from nodetopo.checks.rule import Claim
 from nodetopo.cli.main import main
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
+from nodetopo.tools.node_rules import node_rules
 from scripts.generators.check_runbook import PAGE
 
-CLAIMS: tuple[Claim, ...] = (*RULES, *DOCTOR_RULES)
+CLAIMS: tuple[Claim, ...] = (*node_rules(), *DOCTOR_RULES)
 
 
 def entries() -> dict[str, str]:

@@ -18,6 +18,35 @@ def readings(snapshot: Snapshot | None = None, **facts: Any) -> Mapping[str, obj
     return with_facts(made, **facts)
 
 
+def of_components(**facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the *facts* of the kernel and of the components of the table, each by its name."""
+    return {
+        key: value
+        for name, of_one in facts.items()
+        if name in (KERNEL, *COMPONENTS)
+        for key, value in of_one.items()
+    }
+
+
+def of_dra() -> Mapping[str, Any]:
+    """Return facts of every metric of DRA; none without that component."""
+    if "dra" not in COMPONENTS:
+        return {}
+    from nodetopo.components.dra.metrics import DraState  # noqa: PLC0415 - see above
+
+    return {
+        "dra_gpus": {"gpu.nvidia.com": 1, "nodetopo.io": 1},
+        "dra": DraState(
+            is_registered=True,
+            claims=1,
+            claimed_gpus=2,
+            writes=3,
+            errors=0,
+            dropped=frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
+        ),
+    }
+
+
 def with_facts(made: Mapping[str, Any], **facts: Any) -> Mapping[str, object]:
     """Return *made* with other *facts*."""
     fields = {

@@ -15,7 +15,6 @@ from nodetopo.model.xid import (
     counted_code,
     xid,
 )
-from scripts.generators.health import page
 
 FOLLOWS = {
     "RESTART_APP": HealthClass.APP,
@@ -87,11 +86,3 @@ def test_an_operators_class_comes_before_the_tables() -> None:
 def test_codes_of_the_table_are_told_apart_whatever_else_came() -> None:
     full = range(1000, 1000 + MAX_CODES)
     assert [counted_code(code, full) for code in (79, 1000, 5000)] == [79, 1000, OTHER]
-
-
-def test_the_page_has_every_code_and_every_class() -> None:
-    text = page()
-    for row in ROWS:
-        assert f"| {row.meaning} |" in text
-    assert all(f"| `{kind}` |" in text for kind in HealthClass)
-    assert "8, 11, 14, 25, 32, 37-41, 44, 60," in text

@@ -1,17 +1,16 @@
 """How many series a node has, whatever it has and whatever it says of itself."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodetopo.components.dra.metrics import DraState
 from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
 from nodetopo.components.gpus.health.rules import HealthRules
-from nodetopo.components.rdma.health.probe import COUNTERS
-from nodetopo.components.rdma.metrics import PORT_ERRORS
 from nodetopo.formats.harmless import harmless
+from nodetopo.kernel.components import COMPONENTS
 from nodetopo.kernel.http.families import families, series
 from nodetopo.kernel.http.family import LONGEST_LABEL, MOST_SERIES, Per
 from nodetopo.machines.bundled import machine, names
@@ -24,9 +23,8 @@ from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from scripts.generators.metrics import node_series
 from tests.kernel.http.scraped import BROKEN, Readings, fetch, served
-from tests.kernel.readings import readings, with_facts
+from tests.kernel.readings import of_components, of_dra, readings, with_facts
 
-ERRORS = dict.fromkeys(COUNTERS, 0)
 VERDICTS = ("pass", "warn", "fail", "unknown", "waived", "skipped")
 EXPECTED = ExpectedGpus(count=8, source="the machine has had")
 HOSTILE = ('a"b', "a\\b", "a\nb 1", "{}", "# EOF", "\u202e\u0000", "x" * 300)
@@ -36,36 +34,48 @@ def full(snapshot: Snapshot, resources: int = 1) -> Readings:
     """Return *snapshot* with every GPU broken, and all that an agent may say beside it."""
     offered = [f"nvidia.com/r{number}" for number in range(resources)]
     checks = dict.fromkeys(VERDICTS, 1)
-    hcas = snapshot.hcas or ()
-    return readings(
-        dataclasses.replace(snapshot, expected_gpus=EXPECTED),
-        strategies=("cdi-cri",),
-        hca_health={
+    facts = of_components(
+        kernel={
+            "config": "one",
+            "connections": 1,
+            "connections_refused": dict.fromkeys(("limit", "deadline", "descriptors"), 0),
+        },
+        gpus={
+            "strategies": ("cdi-cri",),
+            "registrations": dict.fromkeys(offered, 1),
+            "is_registered": dict.fromkeys(offered, True),
+            "devices": {name: {"healthy": 1, "unhealthy": 0} for name in offered},
+            "allocations": dict.fromkeys(offered, 1),
+            "unchosen": dict.fromkeys(offered, 0),
+            "health": {gpu.id: BROKEN for gpu in snapshot.gpus},
+        },
+        rdma=of_hcas(snapshot.hcas or ()),
+        dra=of_dra(),
+        audit={
+            "check_counts": {"health": checks, "audit": checks},
+            "pods_measured": dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
+        },
+    )
+    return readings(dataclasses.replace(snapshot, expected_gpus=EXPECTED), **facts)
+
+
+def of_hcas(hcas: Sequence[Hca]) -> Mapping[str, Any]:
+    """Return facts of every metric of *hcas*, all Unhealthy; none without the component."""
+    if "rdma" not in COMPONENTS:
+        return {}
+    from nodetopo.components.rdma.health.probe import COUNTERS  # noqa: PLC0415 - see above
+
+    return {
+        "joint": {"right": 0, "wrong": 0, "unknown": 0},
+        "hca_health": {
             hca.name: HcaHealth(name=hca.name, is_healthy=False, reason="HcaLost") for hca in hcas
         },
-        hca_counters={(hca.name, port.number): ERRORS for hca in hcas for port in hca.ports},
-        registrations=dict.fromkeys(offered, 1),
-        is_registered=dict.fromkeys(offered, True),
-        devices={name: {"healthy": 1, "unhealthy": 0} for name in offered},
-        allocations=dict.fromkeys(offered, 1),
-        unchosen=dict.fromkeys(offered, 0),
-        joint={"right": 0, "wrong": 0, "unknown": 0},
-        dra_gpus={"gpu.nvidia.com": 1, "nodetopo.io": 1},
-        dra=DraState(
-            is_registered=True,
-            claims=1,
-            claimed_gpus=2,
-            writes=3,
-            errors=0,
-            dropped=frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
-        ),
-        check_counts={"health": checks, "audit": checks},
-        health={gpu.id: BROKEN for gpu in snapshot.gpus},
-        config="one",
-        connections=1,
-        connections_refused=dict.fromkeys(("limit", "deadline", "descriptors"), 0),
-        pods_measured=dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
-    )
+        "hca_counters": {
+            (hca.name, port.number): dict.fromkeys(COUNTERS, 0)
+            for hca in hcas
+            for port in hca.ports
+        },
+    }
 
 
 def counted(state: Readings, *, problems: bool = False) -> Mapping[str, int]:
@@ -83,10 +93,6 @@ def test_a_bundled_machine_has_no_more_series_than_documented(name: str) -> None
         ports = sum(len(hca.ports) for hca in hcas)
         most = series(gpus=len(node.gpus), resources=resources, hcas=len(hcas), ports=ports)
         assert found <= most
-
-
-def test_as_many_errors_of_a_port_are_published_as_are_read() -> None:
-    assert len(COUNTERS) == PORT_ERRORS
 
 
 def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodetopo.components.dra.metrics import DraState
 from nodetopo.components.gpus.readiness import not_ready
 from nodetopo.kernel.component import joined
 from nodetopo.kernel.http.families import families, series
@@ -27,7 +26,7 @@ from tests.kernel.http.scraped import (
     served,
     with_health,
 )
-from tests.kernel.readings import readings, with_facts
+from tests.kernel.readings import of_components, of_dra, readings, with_facts
 
 
 def test_registrations_are_counted_by_resource() -> None:
@@ -295,34 +294,32 @@ def test_every_metric_of_ours_is_prefixed_and_explained() -> None:
 
 
 def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None:
-    state = readings(
-        machine("dgx-h100"),
-        registrations={"nvidia.com/gpu": 1},
-        is_registered={"nvidia.com/gpu": True},
-        devices={"nvidia.com/gpu": {"healthy": 8}},
-        allocations={"nvidia.com/gpu": 1},
-        unchosen={"nvidia.com/gpu": 0},
-        joint={"right": 1, "wrong": 0, "unknown": 0},
-        dra_gpus={"gpu.nvidia.com": 1, "nodetopo.io": 1},
-        dra=DraState(
-            is_registered=True,
-            claims=1,
-            claimed_gpus=2,
-            writes=3,
-            errors=0,
-            dropped=frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
-        ),
-        strategies=("cdi-cri",),
-        check_counts={"health": {"pass": 9}},
-        checks_broken={"audit": {"KUB-003": "fail"}},
-        health={GPU0: BROKEN},
-        xid_counts={(GPU0, 79): 1},
-        hca_health={"key": HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLost")},
-        hca_counters={("mlx5_0", 1): {"link_downed": 1}},
-        config="a100",
-        pods_measured={"aligned": 1},
-        pods_misaligned={"QOS-001": 1},
+    facts = of_components(
+        kernel={"config": "a100"},
+        gpus={
+            "registrations": {"nvidia.com/gpu": 1},
+            "is_registered": {"nvidia.com/gpu": True},
+            "devices": {"nvidia.com/gpu": {"healthy": 8}},
+            "allocations": {"nvidia.com/gpu": 1},
+            "unchosen": {"nvidia.com/gpu": 0},
+            "strategies": ("cdi-cri",),
+            "health": {GPU0: BROKEN},
+            "xid_counts": {(GPU0, 79): 1},
+        },
+        rdma={
+            "joint": {"right": 1, "wrong": 0, "unknown": 0},
+            "hca_health": {"key": HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLost")},
+            "hca_counters": {("mlx5_0", 1): {"link_downed": 1}},
+        },
+        dra=of_dra(),
+        audit={
+            "check_counts": {"health": {"pass": 9}},
+            "checks_broken": {"audit": {"KUB-003": "fail"}},
+            "pods_measured": {"aligned": 1},
+            "pods_misaligned": {"QOS-001": 1},
+        },
     )
+    state = readings(machine("dgx-h100"), **facts)
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
     node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))
     gpus = (dataclasses.replace(gpu, is_over_sram_threshold=False) for gpu in node.gpus)

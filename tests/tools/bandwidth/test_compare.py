@@ -6,13 +6,13 @@ import pytest
 
 from nodetopo.allocation.measured import Measured
 from nodetopo.checks.rule import Verdict
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.compare import EXPLAIN, NETWORK, Compared, Comparison, compare
 from nodetopo.tools.bandwidth.log import Kind
 from nodetopo.tools.bandwidth.read import read
+from nodetopo.tools.node_rules import node_rules
 from tests.tools.bandwidth import logs
 
 H100 = machine("dgx-h100")
@@ -216,7 +216,7 @@ def test_a_bandwidth_table_takes_the_place_of_the_model() -> None:
 
 
 def test_every_code_that_may_explain_is_a_check() -> None:
-    codes = {rule.code for rule in RULES}
+    codes = {rule.code for rule in node_rules()}
     assert {code for of_kind in EXPLAIN.values() for code in of_kind} <= codes
     assert set(NETWORK) <= codes
     assert EXPLAIN.keys() == set(Kind)

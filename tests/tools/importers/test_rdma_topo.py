@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Verdict
-from nodetopo.components.audit.catalogue import RULES
 from nodetopo.errors import DecodeError
 from nodetopo.model.codec import decode
 from nodetopo.model.hca import HcaKind
 from nodetopo.tools.importers.rdma_topo import parse_rdma_topo
+from nodetopo.tools.node_rules import node_rules
 from nodetopo.topology.complexes import complexes
 from tests.tools.importers.rdma_topo_text import data_direct, dump, packed, text
 
@@ -61,7 +61,7 @@ def test_the_complexes_of_a_dump_are_those_of_the_node(
 
 
 def test_what_a_dump_does_not_hold_is_unknown_to_the_checks() -> None:
-    found = evaluate(parse_rdma_topo(text(data_direct())), RULES)
+    found = evaluate(parse_rdma_topo(text(data_direct())), node_rules())
     assert [it.rule.code for it in found.results if it.verdict is Verdict.FAIL] == []
 
 

@@ -11,10 +11,6 @@ from typing import Any, Literal
 
 import yaml
 
-from nodetopo.components.dra.devices import Conditions
-from nodetopo.components.dra.form import Form
-from nodetopo.components.dra.pool import Pool
-from nodetopo.components.dra.slices import changes
 from nodetopo.model.pci import PciPath
 from nodetopo.model.snapshot import Snapshot
 
@@ -175,6 +171,11 @@ def cpus(machine: Snapshot, node: str, release: Cpus, mode: Mode) -> Json:
 
 def ours(machine: Snapshot, node: str, *, has_sets: bool = True) -> list[Json]:
     """Return the slices of our driver: sets with counters, or as before 1.37 single GPUs."""
+    from nodetopo.components.dra.devices import Conditions  # noqa: PLC0415 - can be dropped
+    from nodetopo.components.dra.form import Form  # noqa: PLC0415 - same
+    from nodetopo.components.dra.pool import Pool  # noqa: PLC0415 - same
+    from nodetopo.components.dra.slices import changes  # noqa: PLC0415 - same
+
     pool = Pool.of(machine, machine.gpus, form=Form(has_sets=has_sets))
     groups = pool.groups((), Conditions())
     return [dict(it) for it in changes(node, None, pool.counter_sets, groups, {}).applied]
