@@ -1,13 +1,13 @@
 """Checks the node, measures how its pods are aligned, and explains why pods were rejected."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from nodetopo.components.audit.alignment.loop import AlignmentLoop
 from nodetopo.components.audit.check_terms import CheckSummary, OverridesFile
 from nodetopo.components.audit.health_loop import HealthLoop
 from nodetopo.components.audit.loop import AuditLoop
 from nodetopo.components.audit.metrics import AuditReading
-from nodetopo.components.audit.rejections_loop import RejectionsLoop
 from nodetopo.components.audit.terms import follows_pods
 from nodetopo.deviceplugin.plugin import Absence
 from nodetopo.kernel.component import Component, Kernel
@@ -15,6 +15,9 @@ from nodetopo.kernel.events import PodEventPublisher
 from nodetopo.kernel.loops import Loop
 from nodetopo.kernel.shown import Shown
 from nodetopo.model.notice import Notice
+
+if TYPE_CHECKING:  # loads the admission of pods, which no other loop needs
+    from nodetopo.components.audit.rejections_loop import RejectionsLoop
 
 
 class Audit(Component):
@@ -55,7 +58,9 @@ class Audit(Component):
                 published=kernel.published,
             )
         if settings.explain_rejections and self.events is not None:
-            self.rejections = RejectionsLoop(
+            from nodetopo.components.audit import rejections_loop  # noqa: PLC0415 - see above
+
+            self.rejections = rejections_loop.RejectionsLoop(
                 settings, store, post=self.events.post, absences=self._absences
             )
 

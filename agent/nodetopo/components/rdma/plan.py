@@ -5,26 +5,11 @@ from pathlib import Path
 from typing import Self
 
 from nodetopo.components.rdma.answers import RdmaHandOver, RdmaSettings
-from nodetopo.components.rdma.settings import HcaSettings
+from nodetopo.components.rdma.settings import HcaSettings, load_pools
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import InputError
 from nodetopo.nccl.job import JobVariable
 from nodetopo.rdma.pools import RdmaConfig
-
-
-def load_pools(settings: HcaSettings) -> RdmaConfig | None:
-    """Return the pools of HCAs that *settings* name a file of; ``None`` for none.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
-    if settings.rdma_config is None:
-        return None
-    from nodetopo.components.rdma.pools_file import (  # noqa: PLC0415 - PyYAML, which only a file needs
-        load_rdma,
-    )
-
-    return load_rdma(settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

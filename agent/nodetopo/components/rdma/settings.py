@@ -10,7 +10,7 @@ from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.kernel.settings import policies, values
 from nodetopo.kernel.settings.groups import RDMA
 from nodetopo.nccl.job import JobVariable
-from nodetopo.rdma.pools import SharingMode
+from nodetopo.rdma.pools import RdmaConfig, SharingMode
 
 RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
 """Default file of Mellanox' shared plugin, unless a flag names another (k8s-rdma-shared-dev-plugin
@@ -81,3 +81,18 @@ def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]
 def files(settings: HcaSettings) -> tuple[Path, ...]:
     """Return the files that are part of the settings; they can be missing."""
     return (settings.rdma_config or RDMA_USUAL_PLACE,)
+
+
+def load_pools(settings: HcaSettings) -> RdmaConfig | None:
+    """Return the pools of HCAs in the file that *settings* name; ``None`` for no file.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    if settings.rdma_config is None:
+        return None
+    from nodetopo.components.rdma.pools_file import (  # noqa: PLC0415 - PyYAML, which only a file needs
+        load_rdma,
+    )
+
+    return load_rdma(settings)

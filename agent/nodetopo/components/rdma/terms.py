@@ -1,7 +1,6 @@
 """When HCAs concern the daemon: while the settings offer any, alone or together with GPUs."""
 
-from nodetopo.components.rdma.plan import load_pools
-from nodetopo.components.rdma.settings import HcaSettings
+from nodetopo.components.rdma.settings import HcaSettings, load_pools
 from nodetopo.kernel.component import Kernel, Start
 
 START = Start.AT_ONCE
