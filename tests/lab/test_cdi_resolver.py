@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,18 @@ def theirs() -> Iterator[Library]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with paths that are no character devices."""
-    made = tmp_path_factory.mktemp("cdi")
-    (made / "folder").mkdir()
-    (made / "link").symlink_to("/dev/null")
-    os.mkfifo(made / "fifo")
-    return made
+def home() -> Iterator[Path]:
+    """Yield a directory with paths that are no character devices.
+
+    It is not below /dev, where tests can have their files: paths there are those of the host's
+    devices.
+    """
+    with tempfile.TemporaryDirectory(prefix="nt-", dir="/var/tmp") as folder:
+        made = Path(folder)
+        (made / "folder").mkdir()
+        (made / "link").symlink_to("/dev/null")
+        os.mkfifo(made / "fifo")
+        yield made
 
 
 @settings(
