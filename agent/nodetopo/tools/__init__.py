@@ -1,1 +1,1 @@
-"""What only the command line uses."""
+"""Tools that only the command line uses."""

@@ -1,1 +1,1 @@
-"""Expected bandwidths, logs of bandwidth tests, and what explains the difference."""
+"""Expected bandwidths, logs of bandwidth tests, and explanations of shortfalls."""

@@ -1,4 +1,4 @@
-"""The machine as it is built, which a measurement is held against."""
+"""The machine as designed: the reference for measurements."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from nodetopo.topology.wiring import has_switches, wired_gpus
 
 
 def sound(snapshot: Snapshot) -> Snapshot:
-    """Return *snapshot* as the machine is built: what a measurement is to be held against.
+    """Return the designed state of *snapshot*'s machine: the reference for measurements.
 
-    Every PCIe link at its full width, every NVLink that is wired active, every HCA port active and
-    at the best rate among HCAs of its type, no bridge that redirects, no peer access denied. What
-    the machine was never built with, such as a slot of fewer lanes, stays.
+    Every PCIe link has its full width, every wired NVLink is active, every HCA port is active at
+    the best rate among HCAs of its type, no bridge redirects, no peer access is denied. Limits of
+    the design, such as a slot with fewer lanes, stay.
     """
     wired = wired_gpus(snapshot)
     is_switched = has_switches(snapshot)

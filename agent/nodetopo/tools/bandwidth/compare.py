@@ -1,8 +1,7 @@
-"""Compares measured figures with expected ones, and finds the checks that explain a shortfall.
+"""Compares measured figures with expected ones, and finds the checks that explain shortfalls.
 
-A figure is held against the machine as it is built
-(:func:`nodetopo.tools.bandwidth.as_built.sound`), so that a link that lost lanes shows as a
-shortfall and does not lower the expectation.
+A figure is compared with the machine as designed (:func:`nodetopo.tools.bandwidth.as_built.sound`),
+so that a link with lost lanes causes a shortfall instead of a lower expectation.
 """
 
 import re
@@ -61,10 +60,10 @@ class Compared:
     Attributes:
         gpus: GPUs of this node, in the log's order; empty if unknown.
         hca: ``None`` for figures without one.
-        expected: of the machine as it is built.
-        now: of the machine as it is, where that is less; ``None`` where it is the same.
-        verdict: UNKNOWN where nothing can be compared.
-        reason: why UNKNOWN, or what the verdict does not show.
+        expected: of the machine as designed.
+        now: of the machine's current state, if lower; ``None`` if the same.
+        verdict: UNKNOWN without a comparison.
+        reason: for UNKNOWN, or a limit of the verdict.
         checks: codes that explain a shortfall, FAIL before WARN before remarks.
     """
 
@@ -96,8 +95,8 @@ class Comparison:
     """All figures of a log, compared.
 
     Attributes:
-        explanations: checks that found something, each once.
-        report: of the checks that ran, for what they miss; ``None`` if nothing fell short.
+        explanations: checks with findings, each once.
+        report: of the checks that ran, for missing inputs; ``None`` without a shortfall.
     """
 
     figures: tuple[Compared, ...]
@@ -168,7 +167,7 @@ _WEIGHT = (Verdict.FAIL, Verdict.WARN, Verdict.PASS, Verdict.UNKNOWN)
 
 
 def _by_weight(results: Iterable[Result]) -> list[Result]:
-    """Return *results*, those that failed first; a remark counts as a pass."""
+    """Return *results*, failures first; a remark counts as a pass."""
     return sorted(results, key=lambda result: _WEIGHT.index(result.verdict))
 
 

@@ -9,17 +9,17 @@ from nodetopo.tools.bandwidth.published import Range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """An expectation; without *low* there is none, and *reason* says why.
+    """An expectation; without *low* there is none, for the *reason*.
 
     Attributes:
         low, high: the range; equal for a figure.
-        default: the value that counts where a single one is needed; ``None`` for the middle.
+        default: the value to use if a single one is needed; ``None`` for the middle.
         gate: a measurement below it means a fault.
-        over: what carries the data, e.g. ``18 NVLinks``.
-        assumes: which share of the payload was taken, and on which condition.
-        source: where share and gate are from.
+        over: the links that carry the data, e.g. ``18 NVLinks``.
+        assumes: the share of the payload, and its condition.
+        source: of share and gate.
         is_wide: the range is so wide that a value below *default* deserves a warning.
-        reason: why nothing is expected.
+        reason: for having no expectation.
     """
 
     low: float | None = None
@@ -38,7 +38,7 @@ class Expected:
 
 
 def unknown(reason: str) -> Expected:
-    """Return the expectation that nothing is expected."""
+    """Return an empty expectation with its *reason*."""
     return Expected(reason=reason)
 
 
@@ -124,7 +124,7 @@ def of_links(
 def beyond_switch(
     distance: Closeness, base: float, over: str, assumes: str, source: str
 ) -> Expected:
-    """Return what is left of *base* on a way through one or two CPUs."""
+    """Return the part of *base* that remains on a path through one or two CPUs."""
     if distance < Closeness.SYS:
         sources = f"{source}; {published.NCCL_1264}"
         share = published.THROUGH_CPU

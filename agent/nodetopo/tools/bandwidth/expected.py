@@ -1,7 +1,7 @@
 """Expected bandwidth of a pair of devices or a set of GPUs: a figure or a range, with its source.
 
 All values are GB/s of 10^9 bytes in one direction. NCCL's own constants are not used here: they
-order NCCL's choices and are below what links reach. What a node's bandwidth table holds wins.
+order NCCL's choices and are below real bandwidths. A node's bandwidth table takes precedence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class Model:
         self._hcas = {hca.name: hca for hca in snapshot.hcas or ()}
 
     def pair(self, a: Gpu, b: Gpu) -> Expected:
-        """Return what copies from one GPU to another carry."""
+        """Return the bandwidth of copies from one GPU to another."""
         if (width := self._measured.pairs.get(frozenset((a.index, b.index)))) is not None:
             return self._of_table(width)
         a, b = self._gpus[a.index], self._gpus[b.index]
@@ -79,7 +79,7 @@ class Model:
         return self._over_pcie(a, b)
 
     def to_hca(self, gpu: Gpu, hca: Hca) -> Expected:
-        """Return what RDMA between the memory of *gpu* and the network behind *hca* carries."""
+        """Return the RDMA bandwidth between the memory of *gpu* and the network behind *hca*."""
         gpu, hca = self._gpus[gpu.index], self._hcas[hca.name]
         if gpu.is_lost:
             return unknown(f"{gpu.name} is lost")
@@ -129,7 +129,7 @@ class Model:
         )
 
     def of_hca(self, hca: Hca) -> Expected:
-        """Return what one port of *hca* carries to and from host memory near it."""
+        """Return the bandwidth of one port of *hca* to and from near host memory."""
         hca = self._hcas[hca.name]
         rate = port_rate(hca)
         if hca.is_down:
@@ -155,7 +155,7 @@ class Model:
         )
 
     def to_host(self, gpu: Gpu) -> Expected:
-        """Return what copies between *gpu* and host memory near it carry, one way at a time."""
+        """Return the bandwidth of copies between *gpu* and near host memory, one way at a time."""
         gpu = self._gpus[gpu.index]
         if gpu.is_lost:
             return unknown(f"{gpu.name} is lost")
@@ -198,8 +198,8 @@ class Model:
     def of_set(self, gpus: Sequence[Gpu]) -> Expected:
         """Return the bus bandwidth of a collective operation among *gpus*, as nccl-tests counts it.
 
-        Over NVSwitches a share of what a GPU's links carry; else what rings through the GPUs
-        carry, each hop at what its pair is expected to carry.
+        Over NVSwitches it is a share of a GPU's link bandwidth; otherwise the bandwidth of rings
+        through the GPUs, with each hop at its pair's expectation.
         """
         indices = frozenset(gpu.index for gpu in gpus)
         if (width := self._measured.sets.get(indices)) is not None:
@@ -297,7 +297,7 @@ class Model:
         )
 
     def _invented(self, distance: Closeness) -> str | None:
-        """Return why *distance* says nothing: a hypervisor invents the tree that guests see."""
+        """Return why *distance* is meaningless: a hypervisor invents the guest's PCI tree."""
         if distance >= Closeness.PHB and self._is_virtual:
             return f"{word(distance)} says nothing in a virtual machine: its PCIe tree is invented"
         return None
@@ -355,7 +355,7 @@ class Model:
         )
 
     def _is_redirected(self, a: Gpu, b: Gpu | Hca) -> bool:
-        """Return whether a bridge below the switch that the two share redirects peers."""
+        """Return whether a bridge below the common switch of the two redirects peers."""
         if a.path is None or b.path is None:
             return False
         shared = shared_hops(a.path, b.path)
@@ -410,7 +410,7 @@ class Model:
         linked = [at for at in pairs if self._facts.links[at[0]][at[1]]]
 
         def ring(of: Mapping[tuple[int, int], float], share: float) -> float:
-            """Return what rings carry whose hops have the widths *of*, and NVLinks that *share*."""
+            """Return the bandwidth of rings with hops of widths *of*, at *share* for NVLinks."""
             places = range(len(self._facts.indices))
             widths = [[0] * len(places) for _ in places]
             for (a, b), width in of.items():

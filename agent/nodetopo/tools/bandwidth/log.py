@@ -35,12 +35,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedGpu:
-    """A GPU as a log names it.
+    """A GPU in a log.
 
     Attributes:
         place: its rank, or its number in the log; numbers are CUDA's, not NVML's.
-        host: ``None`` where the log names none.
-        domain, bus, device: of its PCI address; ``None`` for what the log leaves out.
+        host: ``None`` if the log names none.
+        domain, bus, device: of its PCI address; ``None`` for omitted parts.
     """
 
     place: int
@@ -84,7 +84,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A line of a log that says that something went wrong, or that cannot be read.
+    """A line of a log with an error or warning, or an unreadable line.
 
     Attributes:
         is_error: the test failed or moved wrong data; else it is a warning.
@@ -117,7 +117,7 @@ _TAG = re.compile(r"\[[0-9]{1,6}(?:,[0-9]{1,6})?\](?:<std(?:out|err)>:? ?)?|[0-9
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line of *text* with its number, without what a launcher puts before it."""
+    """Yield each line of *text* with its number, without a launcher's prefix."""
     for number, line in enumerate(text.splitlines(), start=1):
         cut = line[:LONGEST_LINE]
         tag = _TAG.match(cut)

@@ -64,7 +64,7 @@ class Matrix:
 
 
 def cells(words: Iterable[str]) -> tuple[float | None, ...] | None:
-    """Return the figures of *words*, ``None`` for N/A; nothing if a word is neither."""
+    """Return the figures of *words*, ``None`` for N/A; ``None`` instead if a word is neither."""
     values = []
     for word in words:
         value = number_in(word)

@@ -52,7 +52,7 @@ _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>[0-9]{1,18})")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verdict>\s+FAILED)?")
 
 SENDRECV = "sendrecv_perf"
-"""Each rank sends to the next and receives from the one before: with two it measures their pair."""
+"""Each rank sends to the next and receives from the previous: two ranks measure their pair."""
 
 
 def is_log(text: str) -> bool:
@@ -123,7 +123,7 @@ def read(text: str) -> Log:
 
 
 def _verdict(line: str) -> str | None:
-    """Return what is wrong with a run by the summary in *line*."""
+    """Return the fault of a run by the summary in *line*."""
     if (bounds := _BOUNDS.search(line)) and int(bounds["count"]):
         return f"{int(bounds['count'])} values out of bounds: wrong data arrived"
     if (average := _AVERAGE.search(line)) and average["verdict"]:
@@ -132,7 +132,7 @@ def _verdict(line: str) -> str | None:
 
 
 def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
-    """Read a row of the table into *run*; yield what is wrong with it."""
+    """Read a row of the table into *run*; yield its problems."""
     words = line.split()
     first = run.columns.index("busbw")
     # `redop` is empty for operations without one in old versions, where the columns move left.
@@ -196,7 +196,7 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
 
 
 def _by_factor(factor: float | None, ranks: int) -> str:
-    """Return what bus over algorithm bandwidth says about the operation (doc/PERFORMANCE.md).
+    """Return the operations with this ratio of bus to algorithm bandwidth (doc/PERFORMANCE.md).
 
     2(n−1)/n is an all_reduce; others share theirs, so it stays a group.
     """

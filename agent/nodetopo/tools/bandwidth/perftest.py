@@ -145,7 +145,7 @@ def read(text: str) -> Log:
 
 
 def _read_cuda(cuda: _Cuda, line: str) -> bool:
-    """Read into *cuda* what *line* says about GPUs; return whether it says anything."""
+    """Read the GPU facts in *line* into *cuda*; return whether it has any."""
     if listed := _LISTED.search(line):
         number = int(listed["number"])
         if len(cuda.listed) < MOST_GPUS:

@@ -42,16 +42,18 @@ reads can halve on older CPUs (Stack Overflow question 59277346; 37 of 63 throug
 issue 1264)."""
 
 ACROSS_SOCKETS = Range(0.15, 1.0)
-"""Of what the links carry, between NUMA nodes (SYS). Five publications disagree by a factor of
+"""Share of the links' bandwidth between NUMA nodes (SYS). Five publications disagree by a factor of
 seven: 6.1 of 42.5 and 27.5 of 39.1 (dranet), 11 of 23 (perftest issue 241), 85 of 85 (ucx issue
-11121), so it is never a single figure."""
+11121), so it is never a single figure.
+"""
 
 ACROSS_SOCKETS_DEFAULT = 0.6
 """The value inside that range that counts where a single one is needed."""
 
 RING = Range(0.75, 0.92)
-"""Of the payload that rings over NVLinks carry, as bus bandwidth, where no figure of the product is
-published: from 680 of 900 on B200 (ml-engineering) to what copies between two GPUs reach."""
+"""Share of the payload that rings over NVLinks reach as bus bandwidth, if no figure of the product
+is published: from 680 of 900 on B200 (ml-engineering) to the bandwidth of copies between two GPUs.
+"""
 
 SWITCHED: Mapping[str, Range] = MappingProxyType(
     {
@@ -68,8 +70,9 @@ GATE_SHARE = 0.87
 of it, 335 of 382."""
 
 TABLE_GATE_SHARE = 0.9
-"""Of a figure of the node's own bandwidth table: below that share of the average that it is given,
-nccl-tests says FAILED (src/util.cu, ``check_avg_bw``)."""
+"""Share of a figure in the node's bandwidth table: below this share of its given average,
+nccl-tests prints FAILED (src/util.cu, ``check_avg_bw``).
+"""
 
 WARN_SHARE = 1.05
 """Of a gate: up to there Azure's checks warn."""
@@ -86,7 +89,7 @@ BRIDGE_GATES: Mapping[tuple[str, int], float] = MappingProxyType(
 
 
 class Whole(NamedTuple):
-    """Bus bandwidth of eight GPUs behind NVSwitches: what is measured, and the gate."""
+    """Bus bandwidth of eight GPUs behind NVSwitches: the measured figures, and the gate."""
 
     low: float
     high: float

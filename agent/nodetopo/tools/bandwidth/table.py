@@ -1,4 +1,4 @@
-"""Measured figures as the node's bandwidth table, merged with the one that is there."""
+"""Measured figures as the node's bandwidth table, merged with the existing table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from nodetopo.tools.bandwidth.compare import Compared
 from nodetopo.tools.bandwidth.log import Kind
 
 LONGEST_MACHINE = 200
-"""Characters of the text that says what was measured."""
+"""Most characters of the description of a measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +33,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A table to write, and what became of the one before.
+    """A table to write, and its differences from the existing one.
 
     Attributes:
         document: the table, of JSON's own types.
         added: entries for GPUs that had none.
         replaced: entries with another figure than before.
-        kept: entries that the log says nothing about, or the same.
-        left_out: figures that no table holds, with the reason, each reason once.
-        suspect: figures among those written that are below their gate.
+        kept: entries that the log lacks or confirms.
+        left_out: figures that tables cannot hold, with the reason, each reason once.
+        suspect: written figures that are below their gate.
     """
 
     document: Mapping[str, object]

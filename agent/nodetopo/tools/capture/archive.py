@@ -2,22 +2,18 @@ r"""Part of a host's file tree as one text that a person can review and a test c
 
 ::
 
-    # anything after a hash in the first column
-    sys/devices/system/node/node0/
-      cpulist = 0-55,112-167
-      cpu0 -> ../../cpu/cpu0
-      meminfo |
-        |Node 0 MemTotal:       1055744000 kB
-        |Node 0 MemFree:        1055744000 kB
+    # anything after a hash in the first column sys/devices/system/node/node0/
+      cpulist = 0-55,112-167 cpu0 -> ../../cpu/cpu0 meminfo |
+        |Node 0 MemTotal:       1055744000 kB |Node 0 MemFree:        1055744000 kB
       config 0x
         :de103023
 
-A line that ends in ``/`` is a directory, relative to the root of the host; the indented
-lines below it are its entries. ``=`` holds one line of text and ``|`` several, each ended by
-a newline; ``0x`` holds any other content, in hexadecimal; ``->`` is a symbolic link. White
-space and backslashes in names are written ``\xNN``.
+A line that ends in ``/`` is a directory, relative to the root of the host; the indented lines below
+it are its entries. ``=`` holds one line of text and ``|`` several, each ended by a newline; ``0x``
+holds any other content, in hexadecimal; ``->`` is a symbolic link. White space and backslashes in
+names are written ``\xNN``.
 
-An archive may come from a stranger: :func:`unpack` writes nothing outside its root.
+An archive is untrusted: :func:`unpack` writes nothing outside its root.
 """
 
 import re
@@ -66,8 +62,8 @@ def unpack(text: str, root: Path) -> None:
     """Write the archive's tree into *root*, a new or empty directory.
 
     Raises:
-        DecodeError: the archive is malformed, or an entry or a link would leave *root*;
-            nothing is written then.
+        DecodeError: the archive is malformed, or an entry or a link would leave *root*; then
+            nothing is written.
         InputError: *root* is not empty.
     """
     entries = parse(text)
@@ -122,7 +118,7 @@ def render(entries: Iterable[Entry]) -> str:
 
 
 def parse(text: str) -> tuple[Entry, ...]:
-    """Read an archive without writing it, directories before what they hold.
+    """Read an archive without writing it, directories before their entries.
 
     Raises:
         DecodeError: malformed, or not safe to write; its path is the line.

@@ -1,7 +1,7 @@
 """A live node as texts that replay it: NVML's answers, an archive of its files, its snapshot.
 
-The archive holds what discovery read and nothing else: each file at its real path, the links
-that lead there, and the names in the directories that were listed.
+The archive holds only data read by discovery: each file at its real path, the links that lead
+there, and the names in listed directories.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ class RawCapture:
     Attributes:
         nvml: for :mod:`nodetopo.probes.nvml.recorder`'s readers; a comment without NVML.
         entries: for :func:`nodetopo.tools.capture.archive.render`.
-        left_out: what could not be included, a sentence each.
-        failure: why there is nothing from NVML.
+        left_out: omissions, a sentence each.
+        failure: why NVML's answers are missing.
     """
 
     nvml: str
@@ -80,7 +80,7 @@ def capture_raw(
 
 
 def archive_text(raw: RawCapture) -> str:
-    """Return the text of ``sysfs.txt``; a note at its head says what is not in it."""
+    """Return the text of ``sysfs.txt``; a note at its head lists omissions."""
     notes = "".join(f"# {text}\n" for text in raw.left_out)
     return f"# Written by `nodetopo capture --raw`.\n{notes}{render(raw.entries)}"
 
@@ -98,7 +98,7 @@ class _Archive:
         return tuple(self._entries[path] for path in sorted(self._entries))
 
     def add(self, tree: Tree, prefix: str) -> None:
-        """Add what was read of *tree*, below *prefix* in the archive."""
+        """Add the data read from *tree*, below *prefix* in the archive."""
         for key, outcome in tree.known.items():
             if prefix == "proc" and _is_private(tree, key[1]):
                 continue
@@ -142,7 +142,7 @@ class _Archive:
 
 
 def _is_private(procfs: Tree, path: str) -> bool:
-    """Return whether *path* shows processes other than a kubelet: they may hold secrets."""
+    """Return whether *path* shows other processes than a kubelet, which can hold secrets."""
     process = path.split("/", 1)[0]
     if path == "." or not is_digits(process):
         return path == "."

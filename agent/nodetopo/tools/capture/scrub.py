@@ -71,11 +71,12 @@ PUBLIC_DRIVERS = (DRIVER, NVIDIA_DRIVER)
 """DRA drivers whose devices, attributes, counters and taints describe hardware."""
 
 PLACES = ("uuid", "parentUUID", "pciBusID", "pciAddress", "numaNode", "type")
-"""Attributes of other drivers that say which device it is and where; the rest may be a network's
-names and addresses (dranet's ``ifName``, ``ipv4``, and a cloud's project)."""
+"""Attributes of other drivers that identify and locate a device; other attributes can have a
+network's names and addresses (dranet's ``ifName``, ``ipv4``, and a cloud's project).
+"""
 
 _NETWORK_PROBES = ("pods", "podresources", "slices", "node", "rights", "kubelet")
-"""Probes whose issues may hold the addresses and names of a network's answers."""
+"""Probes whose issues can contain addresses and names from the network."""
 
 _LEFT_OUT = "…"
 _OWN_REASONS = ("TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "OutOf")
@@ -128,10 +129,10 @@ _Entry = TypeVar("_Entry")
 def scrubbed(
     snapshot: Snapshot, substitutes: Substitutes, hosts: Iterable[str] = ()
 ) -> tuple[Snapshot, tuple[str, ...]]:
-    """Return *snapshot* without what identifies its node, and a report of the changes.
+    """Return *snapshot* without its node's identity, and a report of the changes.
 
-    Names of the kubelet's files, of resources and of labels are kept as far as they hold none
-    of the names that are replaced.
+    Names of the kubelet's files, of resources and of labels are kept unless they contain replaced
+    names.
 
     Args:
         hosts: other names of the node.

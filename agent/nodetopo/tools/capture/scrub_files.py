@@ -1,4 +1,4 @@
-"""A raw capture without what identifies its node, the same substitutes in all its texts."""
+"""A raw capture without its node's identity, with the same substitutes in all its texts."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -60,8 +60,8 @@ def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
 def scrub_vpd(vpd: bytes, substitute: Callable[[str], str]) -> bytes:
     """Return *vpd* up to its read-only part, its values replaced by ones of the same length.
 
-    The format is that of :mod:`nodetopo.probes.sysfs.pci_config`. The checksum is left as it was,
-    and so no longer holds. What cannot be read as VPD is left out.
+    The format is described in :mod:`nodetopo.probes.sysfs.pci_config`. The checksum is unchanged,
+    and thus wrong. Unreadable parts are left out.
     """
     at = 0
     while at + 3 <= len(vpd) and vpd[at] & 0x80:
@@ -157,10 +157,10 @@ def _kubelet_file(content: bytes) -> bytes:
 
 
 def _kept_keys(document: Mapping[Any, Any], known: Keys, read: Collection[str] = ()) -> Document:
-    """Return the keys in *read*, and the names of the keys that a kubelet may ignore.
+    """Return the keys in *read*, and the names of keys that a kubelet can ignore.
 
-    Of the latter only those that are near to a known key: any other may hold a secret in its
-    name. And none where they are more than a snapshot has.
+    The latter only if similar to a known key: any other name could contain a secret. None are
+    returned beyond a snapshot's limit.
     """
     kept: Document = {}
     are_few = len(document) <= len(KEYS) + MAX_ODD_KEYS

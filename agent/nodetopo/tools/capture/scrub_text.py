@@ -1,7 +1,7 @@
-"""Logs, metrics and other texts without secrets, and without what identifies node and workload.
+"""Logs, metrics and other texts without secrets, and without the identity of node and workload.
 
-They name the same things as the snapshot, and get the same substitutes. Beside that, whatever looks
-like a credential is left out, wherever it stands.
+They contain the same names as the snapshot, and get the same substitutes. In addition, anything
+that looks like a credential is removed.
 """
 
 import json
@@ -22,7 +22,7 @@ PUBLIC_NAMES = frozenset(
     nvidia-device-plugin
     """.split()  # noqa: SIM905 - as prose
 )
-"""Names of public programs and of Kubernetes' own namespaces: they identify nobody."""
+"""Names of public programs and of Kubernetes' own namespaces, which identify no user."""
 
 _SECRETS = (
     re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL),
@@ -67,11 +67,11 @@ _LABEL = re.compile(r'(?<=[{,])(pod|namespace|container|node)="((?:[^"\\]|\\.)*)
 
 
 class TextScrubber:
-    """Replaces in texts what :func:`~nodetopo.tools.capture.scrub.scrubbed` replaces in *snapshot*.
+    """Replaces in texts the names that ``scrubbed`` replaces in *snapshot*.
 
     Args:
-        snapshot: as it was read, with its names.
-        substitutes: those of its scrubbed form.
+        snapshot: as read, with its names.
+        substitutes: of its scrubbed form.
     """
 
     def __init__(self, snapshot: Snapshot, substitutes: Substitutes) -> None:
@@ -126,7 +126,7 @@ class TextScrubber:
         return json.dumps(self.plain(fields), ensure_ascii=False)
 
     def _named(self, key: str, value: str) -> str:
-        """Return a text by what its *key* says that it names."""
+        """Return the scrubbed *value* of a name of the kind given by *key*."""
         namespace, slash, _name = value.partition("/")
         if key in _POD_KEYS and slash:
             pod = self._substitutes.counted("pod", value)

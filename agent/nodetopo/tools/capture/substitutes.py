@@ -39,7 +39,7 @@ class Substitutes:
         return known[original]
 
     def learn(self, snapshot: Snapshot) -> None:
-        """Add substitutes for what identifies the devices of *snapshot*."""
+        """Add substitutes for the identities of the devices of *snapshot*."""
         for kind, original in _originals(snapshot):
             if len(original) >= LEAST and original.strip("0:-") != "":
                 self.of(kind, original)

@@ -1,1 +1,1 @@
-"""The nodes of a whole cluster as their labels tell of them, and what schedulers make of these."""
+"""The nodes of a whole cluster by their labels, and the schedulers' use of these."""

@@ -1,7 +1,7 @@
-"""Remove everything of ours again, for an uninstall, and list Nodes and objects of the cluster.
+"""Removes everything of ours for an uninstall, and lists Nodes and objects of the cluster.
 
-Listing is for a person's commands only: 5,000 Nodes are an answer of some 30 MB even as metadata,
-a third of the whole objects. The daemon never lists, and has no right to.
+Listing is only for interactive commands: 5,000 Nodes are an answer of some 30 MB even as metadata,
+a third of the whole objects. The daemon never lists, and has no permission to.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,12 +20,12 @@ NODES = "/api/v1/nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What was removed from one output.
+    """The labels removed from one output.
 
     Attributes:
-        output, place: which one.
-        labels: our labels there; they are gone unless *problem* says otherwise.
-        is_there: whether there was anything of ours, if only an empty file.
+        output, place: identify the output.
+        labels: our labels there, removed unless there is a *problem*.
+        is_there: whether the output had anything of ours, if only an empty file.
         problem: why it could not be read or removed; ``None`` after a success.
     """
 
@@ -37,9 +37,9 @@ class Cleaned:
 
 
 def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
-    """Remove what is ours from each of *outputs*, or with *is_dry* only look.
+    """Remove everything of ours from each of *outputs*, or with *is_dry* only look.
 
-    An output that fails does not stop the others.
+    A failed output does not stop the others.
     """
     for output in outputs:
         try:
@@ -62,7 +62,7 @@ def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
 
 
 def nodes_with_labels(connect: Connect) -> Iterator[str]:
-    """Yield the name of every Node that has a label of ours, a page of Nodes at a time.
+    """Yield the name of every Node with one of our labels, a page of Nodes at a time.
 
     Raises:
         ApiUnavailable: they cannot be listed.
@@ -73,7 +73,7 @@ def nodes_with_labels(connect: Connect) -> Iterator[str]:
 
 
 def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]:
-    """Yield every Node, or those that *selector* (a ``labelSelector``) selects.
+    """Yield every Node, or those selected by *selector* (a ``labelSelector``).
 
     Metadata only, some 7 KB each, 500 Nodes an answer, in the order of the API server.
 
@@ -91,11 +91,11 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObjects:
-    """The objects of some kinds, such as those that describe levels and gangs to schedulers.
+    """The objects of some kinds, such as schedulers' levels and gangs.
 
     Attributes:
         found: each object with its kind.
-        problems: why a kind could not be listed; a kind that is not installed is no problem.
+        problems: why a kind could not be listed; a missing kind is not a problem.
     """
 
     found: tuple[tuple[ObjectKind, Mapping[str, Any]], ...]

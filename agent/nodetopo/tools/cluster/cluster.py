@@ -1,4 +1,4 @@
-"""What the doctor looks at: Nodes, the levels in use, the gangs, and what NVML says of some."""
+"""The doctor's input: Nodes, levels, gangs, and some nodes' NVML facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,24 +30,24 @@ class Topology:
     only: frozenset[str] | None = None
 
     def is_for(self, node: str) -> bool:
-        """Return whether the node of that name is meant to have these levels."""
+        """Return whether the node of that name should have these levels."""
         return self.only is None or node in self.only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as it is seen from outside.
+    """A cluster as seen through its API.
 
     Attributes:
-        nodes: those with GPUs, by name.
-        prefix: of this program's own labels.
+        nodes: with GPUs, by name.
+        prefix: of our labels.
         topologies: the levels that schedulers use; at least one.
-        gangs: groups that have to stay within one place; ``None`` where nobody was asked.
-        unread: what could not be learnt about gangs.
-        others: names of the Nodes that are not judged, for no label tells of GPUs there.
-        published: node name → what DRA drivers publish for it; ``None`` where nobody was asked.
-        pools: the pools of which these devices are; ``None`` as above.
-        snapshots: node name → the node's own hardware, where it was given.
+        gangs: groups that must stay within one place; ``None`` if not asked for.
+        unread: unreadable facts about gangs.
+        others: names of the Nodes that are not judged, without labels about GPUs.
+        published: node name → devices published by DRA drivers; ``None`` if not asked for.
+        pools: of these devices; ``None`` if not asked for.
+        snapshots: node name → the node's hardware, if given.
     """
 
     nodes: tuple[ClusterNode, ...]

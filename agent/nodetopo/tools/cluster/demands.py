@@ -1,4 +1,4 @@
-"""What the cluster's own objects ask of its levels."""
+"""The demands of the cluster's own objects on its levels."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ _MAX_DEPTH = 16
 def kai_gangs(name: str, found: Mapping[str, Any]) -> Iterator[Gang]:
     """Yield the gangs of the PodGroup *found*: of the whole, and of each part with a level.
 
-    Fields as of KAI v0.12.0 and v0.17.0 podgroup_types.go. A level may be an alias of its
-    Topology; where none is named KAI passes over the level (v0.12.0
+    Fields as of KAI v0.12.0 and v0.17.0 podgroup_types.go. A level can be an alias of its Topology;
+    without a named Topology, KAI ignores the level (v0.12.0
     pkg/scheduler/plugins/topology/job_filtering.go, getJobTopology).
     """
     spec = dig(found, "spec")
@@ -43,9 +43,9 @@ def kai_gangs(name: str, found: Mapping[str, Any]) -> Iterator[Gang]:
 
 
 def _size(one: Any, name: str | None, parts: Sequence[Mapping[str, Any]], depth: int) -> int:
-    """Return the pods that have to run at once: its own least, or that of the parts inside.
+    """Return the minimum of simultaneous pods: its own minimum, or the sum over its parts.
 
-    Of those, the smallest that suffice where ``minSubGroup`` says how many do.
+    With ``minSubGroup``, only that number of the smallest parts counts.
     """
     own = whole(one, "minMember") or 0
     if depth == _MAX_DEPTH or (depth and name is None):
@@ -60,11 +60,11 @@ def _size(one: Any, name: str | None, parts: Sequence[Mapping[str, Any]], depth:
 
 
 def pod_gpus(template: Mapping[str, Any]) -> int | None:
-    """Return the GPUs that a pod of *template* needs at once; ``None`` where that is not told.
+    """Return the GPUs that a pod of *template* needs at once; ``None`` if unknown.
 
-    As the scheduler counts: containers together, or the largest init container if that is
-    more (Kubernetes "Init Containers", resource sharing). Devices by claim are not counted,
-    so a pod that asks for these alone is unknown.
+    It counts like the scheduler: containers together, or the largest init container if that is more
+    (Kubernetes "Init Containers", resource sharing). Devices by claim are not counted, so a pod
+    with only such requests is unknown.
     """
     own = [_asked(one) for one in mappings(template, "spec", "containers")]
     first = [_asked(one) for one in mappings(template, "spec", "initContainers")]
@@ -76,10 +76,9 @@ def pod_gpus(template: Mapping[str, Any]) -> int | None:
 
 
 def together(parts: Iterable[tuple[int, int | None]]) -> tuple[int, int | None]:
-    """Return how many pods need GPUs and how many each, of *parts*: pods and GPUs of a pod.
+    """Return the pods with GPUs and the GPUs of each, from *parts*: pods, GPUs of a pod.
 
-    Pods without GPUs find room beside the others and are not counted. ``None`` for the GPUs
-    where they are not told, or not alike.
+    Pods without GPUs fit anywhere and are not counted. ``None`` for GPUs if unknown or unequal.
     """
     known = tuple(parts)
     with_gpus = [part for part in known if part[1] != 0]
@@ -115,11 +114,11 @@ _LWS = "leaderworkerset.sigs.k8s.io"
 
 
 def gangs_of(kind: ObjectKind, found: Found) -> tuple[Gang, ...]:
-    """Return the gangs that have to stay within one place, as an object of *kind* tells.
+    """Return the gangs in an object of *kind* that must stay within one place.
 
-    Soft and preferred levels bind nobody and are left out, and so is what has ended or is being
-    deleted. KAI's levels may be aliases, and Volcano's names of tiers or their numbers:
-    ``tier <n>``.
+    Soft and preferred levels are not binding and are left out, as are objects that have ended or
+    are being deleted. KAI's levels can be aliases, and Volcano's can be names of tiers or their
+    numbers: ``tier <n>``.
     """
     read = None if text(found, "metadata", "deletionTimestamp") else _READERS.get(kind)
     return () if read is None else tuple(read(f"{kind.name} {full_name(found)}", found))
@@ -168,7 +167,7 @@ def _kueue(name: str, found: Found) -> Iterator[Gang]:
 
 
 def _gpus(found: Any, template: str) -> int | None:
-    """Return the GPUs of a pod of the *template* in *found*; ``None`` where there is none."""
+    """Return the GPUs of a pod of the *template* in *found*; ``None`` without a template."""
     pod = dig(found, template)
     return pod_gpus(pod) if isinstance(pod, Mapping) else None
 
@@ -234,9 +233,9 @@ class Demands:
     """Topologies and gangs of the schedulers' objects.
 
     Attributes:
-        topologies: those that name levels at all.
-        gangs: those that have to stay within one place; their keys are label keys, as far as
-            Topologies and HyperNodes tell.
+        topologies: that name levels.
+        gangs: that must stay within one place; their keys are label keys if Topologies and
+            HyperNodes define them.
     """
 
     topologies: tuple[Topology, ...] = ()
@@ -272,7 +271,7 @@ def demands(objects: Iterable[tuple[ObjectKind, Mapping[str, Any]]]) -> Demands:
 def _with_label_key(
     gang: Gang, topologies: Mapping[str, Topology], tiers: Mapping[str, str]
 ) -> Gang:
-    """Return *gang* with the label key that its level stands for, as far as that is known."""
+    """Return *gang* with the label key of its level, if known."""
     if not gang.is_of_kai:
         return replace(gang, key=tiers.get(gang.key, gang.key))
     topology = topologies.get(f"{kinds.KAI_TOPOLOGY.name} {gang.topology}")
@@ -282,9 +281,9 @@ def _with_label_key(
 
 
 def _tiers(objects: Iterable[tuple[ObjectKind, Mapping[str, Any]]]) -> Mapping[str, str]:
-    """Return Volcano's tiers: number → name, a label key where its label discovery gave it.
+    """Return Volcano's tiers: number → name, a label key if from its label discovery.
 
-    Only those that have one name: trees of several types may share a number.
+    Only tiers with one name: trees of several types can share a number.
     """
     names: dict[str, set[str]] = {}
     for kind, found in objects:

@@ -10,18 +10,18 @@ _GROUP = re.compile(r"(?P<size>[1-9][0-9]{0,5})(x(?P<gpus>[1-9][0-9]{0,2}))?@(?P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """One group that a scheduler places within one place of a level, or not at all.
+    """A group that a scheduler places within one place of a level, or not at all.
 
     Attributes:
-        name: as people find it again, e.g. ``Kueue Workload ml/train``.
-        size: pods that have to run at once.
+        name: for people, e.g. ``Kueue Workload ml/train``.
+        size: pods that must run at once.
         key: the level, as a label key.
-        gpus: whole GPUs that each pod asks for; ``None`` where that is not told.
-        has_whole_nodes: whether each pod has a node to itself, whatever it asks for.
-        is_of_kai: whether KAI places it, which has a rule of its own about MIG.
-        topology: the KAI Topology that ``key`` is a level or an alias of; ``None`` for others.
-        is_label: whether ``key`` is a label key for certain, and no name that only the
-            scheduler knows.
+        gpus: whole GPUs requested by each pod; ``None`` if unknown.
+        has_whole_nodes: whether each pod has an exclusive node, regardless of its requests.
+        is_of_kai: whether KAI places it, which has a special rule about MIG.
+        topology: the KAI Topology with ``key`` as a level or an alias; ``None`` for others.
+        is_label: whether ``key`` is certainly a label key, instead of a name internal to the
+            scheduler.
     """
 
     name: str

@@ -20,9 +20,9 @@ class Requirement:
     """One term.
 
     Attributes:
-        value: what the label has to be; ``None`` where any value will do.
-        is_negated: whether the label must not be so; a node without the label is not so
-            either, as with ``kubectl``.
+        value: required of the label; ``None`` accepts any value.
+        is_negated: whether the label must not match; a node without the label does not match, as
+            with ``kubectl``.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Selector:
         return ",".join(map(str, self.requirements))
 
     def select(self, nodes: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
-        """Return those of *nodes* whose labels meet all terms, in their order."""
+        """Return the *nodes* whose labels meet all terms, in their order."""
         return tuple(
             node for node in nodes if all(one.matches(node.labels) for one in self.requirements)
         )
@@ -91,7 +91,7 @@ class ObjectKind:
     plural: str
 
     def paths(self) -> Iterator[str]:
-        """Yield where the objects of all namespaces may be listed, newest version first."""
+        """Yield the paths for listing objects of all namespaces, newest version first."""
         return (f"/apis/{self.group}/{version}/{self.plural}" for version in self.versions)
 
 

@@ -35,9 +35,9 @@ _MAX_PREFIX = 253
 
 
 def check_levels(keys: Sequence[str], max_key: int) -> None:
-    """Hold that *keys*, broadest first, can be the levels of a topology.
+    """Check that *keys*, broadest first, can be the levels of a topology.
 
-    *max_key* is how many characters a key may have.
+    *max_key* is the most characters of a key.
 
     Raises:
         InputError: a scheduler would refuse them.
@@ -62,11 +62,11 @@ def check_levels(keys: Sequence[str], max_key: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotClash:
-    """Places that are one to a scheduler that joins values with dots.
+    """Places that coincide for a scheduler that joins values with dots.
 
     Attributes:
         key: of the level where they meet.
-        name: what their values make, joined.
+        name: their joined values.
         paths: their values, broadest level first; two or more.
     """
 
@@ -164,9 +164,9 @@ class Choice:
 
     Attributes:
         keys: broadest first; at least one.
-        nodes: those that carry them all, by name; at least one.
-        gpus: those with GPUs, or all where no label tells of any.
-        remarks: what was left out, and why.
+        nodes: with all of them, by name; at least one.
+        gpus: nodes with GPUs, or all without labels about GPUs.
+        remarks: omissions, with reasons.
     """
 
     keys: tuple[str, ...]
@@ -185,12 +185,12 @@ class Choice:
 
 
 def choose(nodes: Sequence[ClusterNode], prefix: str, wanted: Sequence[str] = ()) -> Choice:
-    """Return the levels of *nodes*: *wanted* as they are, or else what their labels offer.
+    """Return the levels of *nodes*: *wanted* unchanged, or else levels from their labels.
 
-    *prefix* is that of this program's own labels.
+    *prefix* is our labels' prefix.
 
     Raises:
-        InputError: there is no node, or none that carries all levels.
+        InputError: *nodes* is empty, or no node has all levels.
     """
     if not nodes:
         raise InputError("no nodes", "check the selector")
@@ -231,11 +231,10 @@ def nvlink_keys(prefix: str) -> tuple[str, ...]:
 
 
 def has_false_clique(node: ClusterNode, prefix: str) -> bool:
-    """Return whether *node* carries :data:`CLIQUE` though no NVLink of its GPUs leads to others.
+    """Return whether *node* has :data:`CLIQUE` although its NVLinks lead to no other node.
 
-    GFD writes it wherever the driver names a cluster, see
-    :func:`nodetopo.topology.domains.cluster_uuid`. Our own label decides where there is one, else
-    the product. *prefix* is that of our labels.
+    GFD writes it if the driver names a cluster, see :func:`nodetopo.topology.domains.cluster_uuid`.
+    Our label decides if present, else the product. *prefix* is our labels' prefix.
     """
     if not node.labels.get(CLIQUE):
         return False
@@ -246,7 +245,7 @@ def has_false_clique(node: ClusterNode, prefix: str) -> bool:
 
 
 def without_false_cliques(nodes: Iterable[ClusterNode], prefix: str) -> tuple[ClusterNode, ...]:
-    """Return *nodes* without :data:`CLIQUE` where :func:`has_false_clique` says so."""
+    """Return *nodes* without :data:`CLIQUE` if it is false (:func:`has_false_clique`)."""
     return tuple(
         replace(node, labels={key: node.labels[key] for key in node.labels if key != CLIQUE})
         if has_false_clique(node, prefix)
@@ -256,9 +255,9 @@ def without_false_cliques(nodes: Iterable[ClusterNode], prefix: str) -> tuple[Cl
 
 
 def candidates(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
-    """Return every level that the labels of *nodes* may offer, broadest first.
+    """Return every level that the labels of *nodes* can have, broadest first.
 
-    Whether or not all of them carry it, or any: :func:`choose` drops those that not all do.
+    Not every node needs to have it: :func:`choose` drops incomplete levels.
     """
     return (REGION, ZONE, *_tiers(nodes, prefix), *_nvlink(nodes, prefix), HOSTNAME)
 
@@ -275,10 +274,10 @@ def named(names: Sequence[str], joint: str = ", ") -> str:
 
 
 def _tiers(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
-    """Return the tiers of one family, broadest first: our own before a platform's.
+    """Return the tiers of one family, broadest first: our tiers before a platform's.
 
-    The family that all nodes belong to, or else the first that any does, so that the remarks
-    name the nodes that are missing in it.
+    It is the family of all nodes, or else the first family of any, so that the remarks name the
+    missing nodes.
     """
     own = tuple(f"{prefix}tier-{tier}" for tier in range(MAX_TIERS))
     families = (Platform(name="own", keys=own, origin="this program"), *PLATFORMS)
@@ -299,7 +298,7 @@ def _nvlink(nodes: Sequence[ClusterNode], prefix: str) -> tuple[str, ...]:
 def _complete(
     nodes: Sequence[ClusterNode], keys: Iterable[str], remarks: list[Remark]
 ) -> tuple[str, ...]:
-    """Return those of *keys* that all nodes carry, and remark on those that only some do."""
+    """Return the *keys* that all nodes have; add remarks on those that only some have."""
     kept = []
     for key in keys:
         without = lacking(nodes, key)
@@ -334,11 +333,11 @@ _NONE = {Interconnect.PCIE.value, Interconnect.NONE.value}
 
 
 def without_nvlink(nodes: Iterable[ClusterNode], prefix: str) -> frozenset[str]:
-    """Return the names of *nodes* whose own label says that NVLink joins no GPUs there.
+    """Return the names of *nodes* whose label reports no NVLink between GPUs.
 
-    So it is with GPUs that are joined by PCIe, with a single GPU, and with GPUs that are all in
-    MIG mode, which closes their links. A node that says so although another of the same GPUs has
-    NVLink, and not for MIG, has lost it, and is none of these. *prefix* is that of our labels.
+    These have PCIe GPUs, a single GPU, or only GPUs in MIG mode, which disables their links. A node
+    without NVLink whose peers with the same GPUs have it, except for MIG, has lost it, and is not
+    returned. *prefix* is our labels' prefix.
     """
     known = tuple(nodes)
     joined = {node.labels.get(_PRODUCT) for node in known if _has_nvlink(node, prefix)} - {None}
@@ -374,9 +373,9 @@ def levels_in_use(
 ) -> tuple[Topology, ...]:
     """Return the topologies to examine: of *named* keys, else those *found*, else of the labels.
 
-    From labels: every level that an export may choose and that any node has, except broader
-    ones that would cut an NVLink domain in two, and false cliques, which an export leaves out as
-    well. Machines without NVLink by design are a pool of their own: they cannot have its levels.
+    From labels: every level that an export can choose and any node has, except broader ones that
+    would split an NVLink domain, and false cliques, which an export also omits. Machines without
+    NVLink by design are a separate pool: they cannot have its levels.
     """
     if named:
         return (Topology(name="--levels", levels=tuple(named)),)

@@ -1,4 +1,4 @@
-"""A node of the cluster, as far as its metadata describes it."""
+"""A node of the cluster, from its metadata."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from nodetopo.errors import DecodeError
 _LAST_NUMBER = re.compile(
     r"(?P<head>[^.]*?)(?P<number>[0-9]{1,18})(?P<tail>[^0-9.]*(?:\..*)?)", re.DOTALL
 )
-"""The last number before the first dot: what follows that is the domain."""
+"""The last number before the first dot; the domain follows."""
 
 
 def folded(names: Iterable[str]) -> str:
@@ -58,9 +58,9 @@ class ClusterNode:
 
     Attributes:
         name: of the object.
-        labels: all of them, whoever wrote them.
+        labels: all of them, from any writer.
         owners: label key → the field managers that own it (``metadata.managedFields``), sorted;
-            ``None`` where that was not told, as in what ``kubectl get -o json`` prints without
+            ``None`` if unknown, as in the output of ``kubectl get -o json`` without
             ``--show-managed-fields``.
     """
 
@@ -80,12 +80,12 @@ _OWN = ("interconnect", "nvlink-partition")
 
 
 def gpu_nodes(nodes: Iterable[ClusterNode], prefix: str) -> tuple[ClusterNode, ...]:
-    """Return those of *nodes* that have GPUs, in their order; *prefix* is that of our labels."""
+    """Return the *nodes* that have GPUs, in their order; *prefix* is our labels' prefix."""
     return tuple(node for node in nodes if has_gpus(node, prefix))
 
 
 def has_gpus(node: ClusterNode, prefix: str) -> bool:
-    """Return whether labels of ours, of GFD or of the GPU Operator say that *node* has GPUs."""
+    """Return whether labels of ours, of GFD or of the GPU Operator indicate GPUs on *node*."""
     if node.labels.get(_COUNT) == "0":
         return False
     keys = (_COUNT, *_OTHERS, *(f"{prefix}{name}" for name in _OWN))
@@ -139,7 +139,7 @@ def _owners(managed: Any, labels: Mapping[str, str]) -> dict[str, tuple[str, ...
 
 
 def _mapping(at: str, value: Any) -> Mapping[str, Any]:
-    """Return *value*, nothing for ``null``."""
+    """Return *value*; an empty mapping for ``null``."""
     if value is None and at:
         return {}
     if not isinstance(value, Mapping):

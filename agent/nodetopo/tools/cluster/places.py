@@ -54,7 +54,7 @@ def inner(found: Iterable[LevelPlace]) -> Mapping[tuple[str, ...], tuple[LevelPl
 
 
 def telling(nodes: Sequence[ClusterNode], keys: Sequence[str]) -> tuple[str, ...]:
-    """Return those of *keys* that divide the nodes further than the broader ones before them."""
+    """Return the *keys* that divide the nodes further than the broader ones before them."""
     kept: tuple[str, ...] = ()
     count = 1
     for key in keys:

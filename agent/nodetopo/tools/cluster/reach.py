@@ -1,8 +1,8 @@
-"""Which nodes reach the devices of a ResourceSlice that names no node.
+"""The nodes that reach the devices of a ResourceSlice without a node name.
 
 A slice, or with ``perDeviceNodeSelection`` each of its devices, has one of ``nodeName``,
-``nodeSelector`` and ``allNodes`` (k8s.io/api v0.36 ``resource/v1`` types.go). Selectors are those
-of node affinity (k8s.io/component-helpers v0.36 ``scheduling/corev1/nodeaffinity``): terms are
+``nodeSelector`` and ``allNodes`` (k8s.io/api v0.36 ``resource/v1`` types.go). Selectors follow node
+affinity (k8s.io/component-helpers v0.36 ``scheduling/corev1/nodeaffinity``): terms are
 alternatives, the requirements of a term hold together, and a term without requirements selects
 nothing.
 """
@@ -48,7 +48,7 @@ def _holds(node: ClusterNode, term: Object) -> bool:
 
 
 def _meets(value: str | None, requirement: Object) -> bool:
-    """Return whether a label with *value*, ``None`` for a missing one, meets *requirement*."""
+    """Return whether a label with *value*, ``None`` if missing, meets *requirement*."""
     listed: Any = dig(requirement, "values")
     values = [str(it) for it in listed] if isinstance(listed, list) else []
     match text(requirement, "operator"):

@@ -1,9 +1,9 @@
 """NCCL's topology XML as a partial snapshot: a dump, or a file written by hand.
 
-A dump (``NCCL_TOPO_DUMP_FILE``) holds what one job used: GPUs with their NVLinks, the HCAs
+A dump (``NCCL_TOPO_DUMP_FILE``) holds the hardware of one job: GPUs with their NVLinks, the HCAs
 with an active port, the switches above them, and the NUMA nodes above those. Files by hand
-(``NCCL_TOPO_FILE``, e.g. of clouds that hide the PCI tree) often hold no more than the tree.
-The format is that of NCCL's xml.cc and topo.cc.
+(``NCCL_TOPO_FILE``, e.g. of clouds that hide the PCI tree) often only hold the tree. The format
+follows NCCL's xml.cc and topo.cc.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ MACHINES: Mapping[str, str] = MappingProxyType(
 _KNOWN = frozenset(("system", "cpu", "pci", "gpu", "nvlink", "c2c", "nic", "net"))
 
 _VERSION = 1
-"""``NCCL_TOPO_XML_VERSION`` (xml.h); AMD's RCCL counts on its own."""
+"""``NCCL_TOPO_XML_VERSION`` (xml.h); AMD's RCCL has separate versions."""
 
 _EXTENDED = 15
 """CPUID leaf 1: the extended family counts only where the family is 15 (AMD, Intel manuals)."""
@@ -67,19 +67,19 @@ Issue = tuple[str, str]
 
 
 def parse_nccl_xml(text: str) -> Snapshot:
-    """Return the node that the file describes; what it holds beyond that becomes an issue.
+    """Return the node described by the file; unknown content becomes an issue.
 
-    GPUs are numbered by ``dev`` where every GPU has one, else by PCI address, as NVML counts.
-    A PCI path has one hop for each switch, and no root. NVLinks are None unless every GPU
-    has a ``gpu`` element; NCCL writes active ones only, so each is active. An HCA that the
-    file does not name is called by its PCI address. NUMA nodes without a device are not in
-    the file, so ``numa_nodes`` and ``cpu.online`` hold those with one; ``numaid`` −1 is no
-    node. No HCAs at all means: not known, as a job may have used none; so does no GPU, with an
-    issue (AWS's files name only the switches; AMD's GPUs are left out).
+    GPUs are numbered by ``dev`` if every GPU has one, else by PCI address, like NVML. A PCI path
+    has one hop for each switch, and no root. NVLinks are None unless every GPU has a ``gpu``
+    element; NCCL writes active ones only, so each is active. An HCA without a name is called by its
+    PCI address. NUMA nodes without a device are not in the file, so ``numa_nodes`` and
+    ``cpu.online`` only have nodes with devices; ``numaid`` −1 is no node. Without HCAs they are
+    unknown, as a job may have used none; likewise without GPUs, with an issue (AWS's files name
+    only the switches; AMD's GPUs are left out).
 
     Raises:
-        DecodeError: not XML, not an NCCL topology, of several hosts, or with an impossible
-            value; its path names the element, e.g. ``cpu[0].pci[2].busid``.
+        DecodeError: not XML, not an NCCL topology, of several hosts, or with an impossible value;
+            its path names the element, e.g. ``cpu[0].pci[2].busid``.
     """
     root = read_tree(text)
     version = _checked_version(root)
@@ -179,11 +179,11 @@ def _numa_nodes(cpus: list[Element]) -> tuple[tuple[NumaNode, ...] | None, list[
 
 
 def _cpu(cpu: Element, nodes: tuple[NumaNode, ...]) -> CpuTopology | None:
-    """Return the CPU, its family as Linux counts it.
+    """Return the CPU, with the family as in Linux.
 
     NCCL writes family + 16 × extended family, and does not stop at 15 before it shifts (xml.cc), so
-    that AMD's 25 becomes 175. A file written by hand may say 25, which no CPU gives NCCL, and is
-    taken as it is.
+    that AMD's 25 becomes 175. A file written by hand can have 25, which NCCL never writes, and is
+    used unchanged.
     """
     family = number(cpu, "familyid", 0, 1 << 16)
     model = number(cpu, "modelid", 0, 1 << 16)
@@ -201,9 +201,9 @@ def _cpu(cpu: Element, nodes: tuple[NumaNode, ...]) -> CpuTopology | None:
 
 
 def _hcas(devices: Devices) -> tuple[Hca, ...]:
-    """Return the HCAs, with all ports of each, in the order of the rows of a scanned node.
+    """Return the HCAs, with all ports of each, in the order of a scanned node.
 
-    That is by address, those without one last.
+    They are sorted by address; HCAs without one come last.
     """
     merged: dict[tuple[str, PciAddress | None, int | None], Hca] = {}
     for hca in devices.hcas:
@@ -280,7 +280,7 @@ def architecture(capability: tuple[int, int]) -> str | None:
 
 
 def _nvlinks(index: int, gpu: Element | None) -> Iterator[NvLink]:
-    """Yield as many links as the element counts; their numbers are ours, the file has none."""
+    """Yield the number of links in the element; their numbers are ours, as the file has none."""
     next_link = 0
     for element in gpu.every("nvlink") if gpu is not None else ():
         count = number(element, "count", 0, MAX_NVLINKS)

@@ -41,7 +41,7 @@ DATA_DIRECT_CLASS = "080100"
 """The Data Direct function of a ConnectX-8 (NCCL topo.cc, ``kvDictPciClass``)."""
 
 DATA_DIRECT_SUFFIX = "_dma"
-"""What NCCL appends to an HCA's name on its Data Direct function (net_ib, ``_dma``)."""
+"""NCCL's suffix of an HCA's name on its Data Direct function (net_ib, ``_dma``)."""
 
 FUSED = "+"
 """Joins the names of HCAs that NCCL uses as one (``NCCL_NET_MERGE_LEVEL``)."""
@@ -172,7 +172,7 @@ def _check_hcas(element: Element, devices: Devices) -> None:
 def _add_device(
     pci: Element, address: PciAddress, place: TreePlace, devices: Devices, *, is_bridge: bool
 ) -> bool:
-    """Add what *pci* is besides a bridge; return whether it is a device."""
+    """Add the device that *pci* is, apart from a bridge; return whether it is a device."""
     kind = pci_class(pci)
     gpu, nic = pci.first("gpu"), pci.first("nic")
     if gpu is not None or kind.startswith("03"):
@@ -263,8 +263,8 @@ def _system_image_guid(element: Element) -> str | None:
 def read_function(element: Element) -> PciFunction:
     """Return the PCI function of the element.
 
-    All ids are None where the vendor is one that no device has: files for virtual machines invent
-    bridges with 0x0000 or 0xffff.
+    All ids are None for an invalid vendor: files for virtual machines invent bridges with 0x0000 or
+    0xffff.
     """
     ids: list[str | None] = []
     for name in ("vendor", "device", "subsystem_vendor", "subsystem_device"):
@@ -286,9 +286,9 @@ def read_function(element: Element) -> PciFunction:
 def _link(element: Element) -> PcieLink | None:
     """Return the link's speed per lane and its width.
 
-    NCCL dumps the best that both ends can do, or, for GPUs and since 2.30.7, what runs now
-    (xml.cc); files by hand state the nominal link. So the best of it is not known apart.
-    None where the file says nothing, as in virtual machines.
+    NCCL dumps the best common link, or, for GPUs and since 2.30.7, the current one (xml.cc); files
+    by hand state the nominal link. So the maximum is not known separately. None if the file lacks
+    it, as in virtual machines.
     """
     speed = _GT_S.fullmatch(element.attributes.get("link_speed", "").strip())
     generation = GT_S_TO_GENERATION.get(float(speed[1])) if speed else None
@@ -301,7 +301,7 @@ def _link(element: Element) -> PcieLink | None:
 
 
 def pci_class(element: Element) -> str:
-    """Return the class as it is written, without ``0x``: up to six digits, or an empty text."""
+    """Return the class as written, without ``0x``: up to six digits, or an empty text."""
     text = element.attributes.get("class", "").strip().lower()
     return text.removeprefix("0x") if re.fullmatch(r"0x[0-9a-f]{2,6}", text) else ""
 

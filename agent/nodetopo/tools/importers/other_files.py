@@ -1,8 +1,8 @@
-"""What a file is that holds no topology: the output of other tools, which people take for one.
+"""Recognises files without a topology: other tools' output that people mistake for one.
 
-Only the start of a text is looked at, by its form: nothing is parsed, and no entity or document
-type of an XML is read. The forms are those that the tools print: nvidia-smi, hwloc's lstopo, GPU
-feature discovery, the kubelet's files and endpoints, kubectl.
+Only the form of a text's start is examined: nothing is parsed, and no entity or document type of an
+XML is read. The forms are the output of these tools: nvidia-smi, hwloc's lstopo, GPU feature
+discovery, the kubelet's files and endpoints, kubectl.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _LOOKED_AT = 64 * 1024
-"""Characters from the start; comments of a licence may come before the root of an XML."""
+"""Characters from the start; comments of a licence can precede the root of an XML."""
 
 _MATRIX = "save the output of `nvidia-smi topo -m` and name it with --topo-m"
 _CAPTURE = "run `nodetopo capture -o FILE` on the node, and name FILE with --snapshot"
@@ -20,7 +20,7 @@ _MANIFEST = "`nodetopo audit --manifest FILE` reads pods; for a topology use --s
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """What a text is, in words that follow "this is", and what to give in its place."""
+    """The kind of a text, in words that follow "this is", and the right input instead."""
 
     what: str
     cure: str
@@ -48,7 +48,7 @@ ROOTS: dict[str, OtherFile] = {
 
 
 def _root(head: str) -> str:
-    """Return the name of the root element or document type; empty where there is none."""
+    """Return the name of the root element or document type; empty without one."""
     at = 0
     while match := _PROLOG.match(head, at):
         end = head.find(_ENDS[match[1]], match.end(1))
@@ -67,7 +67,7 @@ _OWN = re.compile(r'\{\s*"schema"\s*:\s*"nodetopo/')
 
 
 def _has(*patterns: str) -> Callable[[str], bool]:
-    """Return a function that says whether each of *patterns* is somewhere in a text."""
+    """Return a function that tests whether a text contains all *patterns*."""
     compiled = [re.compile(pattern, re.MULTILINE) for pattern in patterns]
     return lambda head: all(pattern.search(head) for pattern in compiled)
 
@@ -121,4 +121,4 @@ _FORMS: tuple[tuple[Callable[[str], bool], OtherFile], ...] = (
     (_has(r"^\| NVIDIA-SMI "), OtherFile("the output of plain `nvidia-smi`", _MATRIX)),
     (_has(r"\AGPU [0-9]+: "), OtherFile("the output of `nvidia-smi -L`", _MATRIX)),
 )
-"""How to know a file, and what it is; the first that fits counts."""
+"""Tests of a file's form, with its kind; the first match counts."""

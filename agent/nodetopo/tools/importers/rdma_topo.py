@@ -37,7 +37,7 @@ MAX_FUNCTIONS = 65536
 """PCI functions; a domain has as many at most, and a large node some thousand in all."""
 
 MAX_UNPACKED_BYTES = 64 << 20
-"""Of all config spaces and VPDs together: those of 16,000 functions."""
+"""Limit for all config spaces and VPDs together: enough for 16,000 functions."""
 
 MAX_CONFIG_BYTES = 4096
 """Of the config space of a PCI Express function."""
@@ -103,7 +103,7 @@ def parse_rdma_topo(text: str) -> Snapshot:
 
 
 def _without_kind(hcas: tuple[Hca, ...] | None) -> tuple[Hca, ...] | None:
-    """Return *hcas*, of which the file says neither what they are nor what devices they have."""
+    """Return *hcas* without kinds and devices, which the file lacks."""
     return None if hcas is None else tuple(replace(hca, kind=None) for hca in hcas)
 
 
@@ -147,7 +147,7 @@ class DumpTree(Tree):
         return Refusal(ENOENT)
 
     def _real(self, path: str) -> str:
-        """Return *path* without links; those of a dump lead to paths that hold none."""
+        """Return *path* without links; a dump's links lead to paths without links."""
         at = ""
         for part in PurePosixPath(path).parts:
             at = f"{at}/{part}" if at else part

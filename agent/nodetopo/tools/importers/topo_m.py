@@ -1,11 +1,11 @@
 """The text of `nvidia-smi topo -m`, of any driver since about 2016, as a partial snapshot.
 
-The layouts that exist are those of real captures: tabs or aligned blanks; columns named
-``mlx5_0`` (old) or ``NIC0`` with a legend; one to three affinity columns or none; ``SOC``
-where newer drivers write ``SYS``; ``DD0``, the Data Direct function of a ConnectX-8, and NVMe
-drives (``topo -all``); PCIe only (``topo -mp``). A copy that lost cells inside a row is
-refused, not repaired; one that was cut short is read as far as it goes, with an issue, and so
-is one whose affinities cannot be assigned to their columns.
+The supported layouts come from real captures: tabs or aligned blanks; columns named ``mlx5_0``
+(old) or ``NIC0`` with a legend; one to three affinity columns or none; ``SOC`` for newer drivers'
+``SYS``; ``DD0``, the Data Direct function of a ConnectX-8, and NVMe drives (``topo -all``); PCIe
+only (``topo -mp``). A copy that lost cells inside a row is refused, not repaired; a truncated copy
+is read up to its end, with an issue, and so is one whose affinities cannot be assigned to their
+columns.
 """
 
 import re
@@ -55,7 +55,7 @@ _NAME = re.compile(r"(.*?)[0-9]+")
 """The name of an RDMA device as kernels and udev make it: it ends in a number."""
 
 _DRIVERS = ("mlx4_", "mlx5_")
-"""What stands before the number in the names that the drivers of NVIDIA's HCAs give."""
+"""Prefixes of the names that NVIDIA's drivers give to HCAs, before the number."""
 
 _LABELLED = re.compile(r"(ibdev|netdev|pci|bdf|slot)[:=]?(.*)", re.IGNORECASE)
 
@@ -84,12 +84,12 @@ class LegendEntry:
 def parse_topo_m(text: str) -> Snapshot:
     """Return the content of the matrix: GPUs, HCAs in column order, the closeness of every pair.
 
-    NVLinks are counted per pair (0 where a pair of GPUs has another word, None in the
-    PCIe-only form ``topo -mp``); single links, and all else, are None. Data Direct
-    functions are ``data_directs``; NVMe drives are left out. A NUMA node is taken only where
-    the text names one alone: ``0-3`` is not exact. Where rows are missing at the end of a cut
-    paste, their devices are kept, what only those rows say is not, and an issue names them. So
-    does one for a last row or a legend that is cut, and for text that belongs to neither.
+    NVLinks are counted per pair (0 if a pair of GPUs has another word, None in the PCIe-only form
+    ``topo -mp``); single links, and all other facts, are None. Data Direct functions are
+    ``data_directs``; NVMe drives are left out. A NUMA node is used only if the text names exactly
+    one: ``0-3`` is not exact. If rows are missing at the end of a truncated paste, their devices
+    are kept without the rows' facts, and an issue names them. A truncated last row or legend, and
+    other text, cause issues too.
 
     Raises:
         DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
@@ -241,11 +241,10 @@ def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
 def _without_cut_name(
     legend: Mapping[str, tuple[LegendEntry, ...]], lines: Iterable[str]
 ) -> Mapping[str, tuple[LegendEntry, ...]]:
-    """Return the *legend* of *lines* without the name in which they end, if it may be cut.
+    """Return the *legend* of *lines* without a final name that may be truncated.
 
-    A name ends in a number. Without one it is cut; so is one that begins the names of the others
-    before their numbers, as ``mlx5`` does where they are ``mlx5_0`` and ``mlx5_1``, and one that
-    another row has.
+    A name ends in a number. Otherwise it is truncated; so is a name that is the others' prefix, as
+    ``mlx5`` next to ``mlx5_0`` and ``mlx5_1``, and one that another row has.
     """
     last = next((line for line in reversed([line.strip() for line in lines]) if line), "")
     match = _LEGEND_LINE.fullmatch(last)

@@ -1,9 +1,9 @@
-"""The table in the text of `nvidia-smi topo -m`: its columns, its rows, and nothing else.
+"""The table in the text of `nvidia-smi topo -m`: its columns and its rows.
 
-Pasted copies differ in everything but their words: tabs or blanks, underlined headers (also
-where the escape byte got lost), indentation, quote marks, code fences, empty lines between.
-A cell that is lost inside a row is never made up; rows lost at the end are reported, and so are
-affinities that cannot be assigned to their columns.
+Pasted copies differ in everything but their words: tabs or blanks, underlined headers (also where
+the escape byte got lost), indentation, quote marks, code fences, empty lines between. A lost cell
+inside a row is never reconstructed; rows lost at the end are reported, and so are affinities that
+cannot be assigned to their columns.
 """
 
 import re
@@ -17,7 +17,7 @@ from nodetopo.model.limits import MAX_GPUS, MAX_HCAS
 
 CURE = "give the whole output of `nvidia-smi topo -m`, as it was printed"
 NOT_REPORTED = "?"
-"""A cell of our own matrix without a reported value; nvidia-smi has no such word."""
+"""A cell of our matrix without a reported value; nvidia-smi has no such word."""
 
 UNKNOWN = ("", "N/A")
 GPU = re.compile(r"GPU([0-9]{1,4})")
@@ -32,16 +32,16 @@ _HCA = re.compile(r"NIC[0-9]{1,4}|[a-z][a-z_-]*[0-9][a-z0-9_-]*")
 _ANSI = re.compile(
     r"(?:\x1b|\^\[|\\(?:u001b|x1b|033|e))(?:\[[0-9;]*[A-Za-z]|\([0B])|\[[04]m",
 )
-"""A terminal's style code; its escape byte may be spelled out, as ``cat -v`` and JSON do."""
+"""A terminal's style code; its escape byte can be spelled out, as by ``cat -v`` and JSON."""
 
 _LEAD = re.compile(r"[\s>#\ufeff]*")
-"""What stands before a line that was quoted, indented or commented out."""
+"""The prefix of a quoted, indented or commented line."""
 
 _FENCE = re.compile(r"\s*(```|~~~)")
 _PCI_WORDS = r"X|PIX|PXB|PHB|NODE|SYS|SOC"
 CELL = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}|\?")
 _CELL_START = re.compile(r"PI?|PX|PH|NO?|NOD|SY?|SO|NV")
-"""What is left of a cell where a text ends inside it."""
+"""The beginning of a cell in a truncated text."""
 
 _LEGEND = re.compile(
     rf"(?:\w+ )?Legend:|(?:{_PCI_WORDS}|NV#|\?)\s+=|(?:NIC|DD|NVMe)[0-9]{{1,4}}\s*:"
@@ -68,7 +68,7 @@ _AFFINITY_COLUMNS = {
     "NUMA Affinity": 2,
     "NUMA Affinity GPU NUMA ID": 3,
 }
-"""What a header holds after CPU Affinity, and how many columns there are then."""
+"""The header after CPU Affinity, and the resulting number of columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,8 @@ class Row:
     """One device's line: its cells, and the columns after them (none on a NIC's line).
 
     Attributes:
-        is_unclear: whether there are columns after the cells that are cut or ambiguous; they are
-            empty here.
-        is_short: whether fewer columns follow the cells than the header has, empty ones counted.
+        is_unclear: whether columns after the cells are truncated or ambiguous; they are empty here.
+        is_short: whether fewer columns follow the cells than in the header, including empty ones.
     """
 
     name: str
@@ -92,12 +91,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns in order, the rows of the first of them, and what stands behind the rows.
+    """The columns in order, the rows of the first ones, and the text after the rows.
 
     Attributes:
-        rest: the lines behind the rows up to a second matrix: the legends.
-        unread: the lines behind the rows that belong to no legend, among them all of a second
-            matrix.
+        rest: the lines after the rows up to a second matrix: the legends.
+        unread: the lines after the rows outside legends, including a second matrix.
     """
 
     devices: tuple[str, ...]
@@ -107,7 +105,7 @@ class Table:
 
 
 def read_table(text: str) -> Table:
-    """Return the first matrix of *text*; rows may be missing at its end, as in a cut paste.
+    """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
 
     Raises:
         DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
@@ -217,10 +215,10 @@ def _rows(
     """Read one line for each device, in the order of the columns; return them and their end.
 
     Args:
-        is_open: whether the text ends without a line end, so that its last word may be cut.
+        is_open: whether the text ends without a line end, so that its last word may be truncated.
 
     Raises:
-        DecodeError: a malformed row, no row, or rows that are missing in between.
+        DecodeError: a malformed row, no row, or missing rows in between.
     """
     rows: list[Row] = []
     end = last = start
@@ -256,11 +254,11 @@ def _rows(
 
 
 def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
-    """Yield the *row* with which the text ends, without what may be cut of it.
+    """Yield the final *row* of the text, without possibly truncated parts.
 
     Args:
         others: the rows before it.
-        is_cut: whether the text ends without a line end, so that the last word may be cut.
+        is_cut: whether the text ends without a line end, so that the last word may be truncated.
     """
     shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
     has_affinities = bool(
@@ -275,7 +273,7 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
 
 
 def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
-    """Return the row of *name* in *line*, whose header has so many affinity *columns*."""
+    """Return the row of *name* in *line*, for a header with this number of affinity *columns*."""
     words = list(re.finditer(r"\S+", line))[1:]
     if len(words) < len(devices):
         raise DecodeError(name, f"{len(words)} cells for {len(devices)} columns", CURE)
@@ -302,14 +300,14 @@ def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
 
 
 def _with_affinities(row: Row, rest: str, columns: int) -> Row:
-    """Return *row* with what follows its cells.
+    """Return *row* with the columns after its cells.
 
-    All columns filled: take them in order. Otherwise only tabs can tell which one is empty:
-    drivers print ``CPU⇥NUMA⇥⇥GPU NUMA ID``, and a NUMA affinity of ``N/A`` one tab late.
-    Where a copy has blanks for tabs, nobody can tell, and the cells are still good.
+    If all columns are filled, they are in order. Otherwise only tabs show the empty one: drivers
+    print ``CPU⇥NUMA⇥⇥GPU NUMA ID``, and a NUMA affinity of ``N/A`` one tab late. If a copy has
+    blanks for tabs, it is ambiguous, and the cells are still valid.
 
     Raises:
-        DecodeError: more words than columns, so that a cell may have slipped in here.
+        DecodeError: more words than columns, so that a cell may have moved here.
     """
     words = rest.split()
     if len(words) > columns:

@@ -1,4 +1,4 @@
-"""Reads the containers of pods: flags and variables, and what else is set at the pod."""
+"""Reads the containers of pods: flags and variables, and other settings of the pod."""
 
 import yaml
 
@@ -27,7 +27,7 @@ _STAYING = (charts.NFD, charts.RDMA, charts.OPERATOR)
 
 
 def read_pod(ledger: Ledger, spec: Value, about: str) -> None:
-    """Judge the containers of a pod, and what nodetopo's pod would have to be given."""
+    """Judge the containers of a pod, and the needs of nodetopo's pod."""
     programs: set[str] = set()
     for word in ("initContainers", "containers"):
         for container in items_of(below(spec, word)):

@@ -1,4 +1,4 @@
-"""The verdict on each line of another program's configuration, and what they add up to."""
+"""The verdict on each line of another program's configuration, and their sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ class Finding:
     """The verdict on one line.
 
     Attributes:
-        line: in the file, from 1; ``None`` for what the file omits and should say.
-        program: whose configuration it is.
-        written: the line as it is written. The value is left out if it could be a secret.
-        means: what the verdict means for this line.
+        line: in the file, from 1; ``None`` for a missing line that should be there.
+        program: the configured one.
+        written: the line's text. The value is left out if it could be a secret.
+        means: the meaning of the verdict for this line.
         settings: keys of nodetopo's configuration file with their values.
         components: of ``deploy/daemonset/components``.
     """
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def is_lossless(self) -> bool | None:
-        """Tell whether nothing is lost; ``None`` if a line could not be judged."""
+        """Return whether no setting is lost; ``None`` if a line could not be judged."""
         counts = self.count()
         if any(counts[verdict] for verdict in LOST):
             return False

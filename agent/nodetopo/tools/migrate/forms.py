@@ -40,7 +40,7 @@ SUBCHARTS = {"nfd": Form.PLUGIN_VALUES, "node-feature-discovery": Form.OPERATOR_
 
 
 def recognised(root: Value, *, is_values: bool = True) -> Form | None:
-    """Return the form of *root* by its keys; ``None`` if it has none of these forms.
+    """Return the form of *root* by its keys; ``None`` if unknown.
 
     Args:
         is_values: whether it can be the values of a chart.

@@ -99,7 +99,7 @@ class Ledger:
         beside: Mapping[str, Value] = MappingProxyType({}),
         has_value: bool = True,
     ) -> None:
-        """Enter what *rule* says about *value*; *has_value*: the value is shown."""
+        """Record the effect of *rule* on *value*; *has_value*: the value is shown."""
         if rule.off is not None and text_of(value).lower() in ("false", "no", "off"):
             rule = rule.off
         text = text_of(value)
@@ -210,6 +210,6 @@ def setting_of(
 
 
 def maybe(word: str, names: Iterable[str]) -> str:
-    """Suggest the name that a misspelt *word* could mean; nothing if none is close."""
+    """Suggest the intended name for a misspelt *word*; empty if none is similar."""
     close = closest(word, names)
     return f": did you mean {close!r}?" if close else ""

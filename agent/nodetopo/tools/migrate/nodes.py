@@ -1,4 +1,4 @@
-"""Values of documents whose form is not known yet: what is below a key, and a value as text."""
+"""Values of documents of unknown form: the value below a key, and a value as text."""
 
 import yaml
 
@@ -9,7 +9,7 @@ _SHOWN = 60
 
 
 def below(value: Value | None, *keys: str) -> Value | None:
-    """Return what is below *keys*; ``None`` where one of them is missing."""
+    """Return the value below *keys*; ``None`` if a key is missing."""
     for word in keys:
         if value is None or not isinstance(value.node, yaml.MappingNode):
             return None
@@ -32,7 +32,7 @@ def text_of(value: Value | None) -> str:
 
 
 def is_empty(value: Value) -> bool:
-    """Tell whether a value sets nothing: null, an empty text, list or map."""
+    """Return whether a value sets nothing: null, an empty text, list or map."""
     return value.is_null() or value.node.value in ("", [])
 
 
@@ -53,7 +53,7 @@ def cut(text: str) -> str:
 
 
 def key_lines(value: Value) -> dict[str, int]:
-    """Return the line of each key of a mapping; nothing for keys that are merged into it."""
+    """Return the line of each key of a mapping, except merged keys."""
     if not isinstance(value.node, yaml.MappingNode):
         return {}
     # Lines inside an embedded text are those of the file, as empty lines stand before it.
@@ -61,7 +61,7 @@ def key_lines(value: Value) -> dict[str, int]:
 
 
 def alone(value: Value, keys: tuple[str, ...]) -> Value:
-    """Return a document that has nothing but *value*, below *keys*."""
+    """Return a document that only has *value*, below *keys*."""
     node = value.node
     mark = node.start_mark
     for word in reversed(keys):

@@ -1,7 +1,7 @@
-"""NVIDIA's settings, judged one by one by the code that the daemon reads them with.
+"""NVIDIA's settings, judged one by one with the daemon's own parser.
 
-The names, what each sets and what happens instead stand in :mod:`nodetopo.kernel.settings.nvidia`;
-here the effect of a setting is what :func:`effects.join` does with it and does not do without it.
+Names, effects and replacements are defined in :mod:`nodetopo.kernel.settings.nvidia`; here the
+effect of a setting is the difference that it makes to :func:`effects.join`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,8 +25,9 @@ _CHART_DRIVER_ROOT = "/driver-root"
 (api/config/v1/consts.go DefaultContainerDriverRoot)."""
 
 _NEVER_WRITTEN = ("config_dir", "nvml_library")
-"""Settings, by field, that name places inside a container, which differ between programs; a
-component says what they are here."""
+"""Settings, by field, with paths inside a container, which differ between programs; here a
+component defines them.
+"""
 
 
 def _any(value: Any) -> bool:
@@ -53,13 +54,13 @@ _COMPONENTS: Mapping[str, tuple[tuple[Callable[[Any], bool], str], ...]] = Mappi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One of NVIDIA's settings where it was found.
+    """One of NVIDIA's settings with its location.
 
     Attributes:
         file, line, program, written: as in :class:`Finding`.
-        given: by NVIDIA's name, one entry; empty where nothing is set.
-        problem: why NVIDIA's program would refuse the value; ``None`` where it would not.
-        is_kept: nodetopo reads this very line: it is in a file of ``version: v1``.
+        given: by NVIDIA's name, one entry; empty if nothing is set.
+        problem: why NVIDIA's program would refuse the value; ``None`` if it would not.
+        is_kept: nodetopo reads this line itself, from a file of ``version: v1``.
     """
 
     file: str
@@ -73,10 +74,10 @@ class Setting:
 
 
 def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator[Finding]:
-    """Yield the verdict on each of the *settings* of one place.
+    """Yield the verdict on each of the *settings* of one source.
 
     Args:
-        around: what other places set, by NVIDIA's name.
+        around: settings from other sources, by NVIDIA's name.
     """
     place = list(settings)
     own = {name: given for one in place for name, given in one.given.items()}
@@ -90,7 +91,7 @@ def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator
 
 
 def defaults() -> Mapping[str, Given]:
-    """Return the defaults of NVIDIA's plugin that are not ours, by NVIDIA's name.
+    """Return the defaults of NVIDIA's plugin that differ from ours, by NVIDIA's name.
 
     Source: k8s-device-plugin v0.20.0, cmd/nvidia-device-plugin/main.go.
     """
@@ -114,7 +115,7 @@ def merged(one: Mapping[str, Given], other: Mapping[str, Given]) -> dict[str, Gi
 
 
 def translated(given: Mapping[str, Given]) -> dict[str, Given]:
-    """Return what *given*, by NVIDIA's name, sets here, by field; nothing where it is refused."""
+    """Return our settings for *given*, by field; empty if refused."""
     chosen: dict[str, Given] = {}
     try:
         effects.join(chosen, given)
@@ -124,11 +125,11 @@ def translated(given: Mapping[str, Given]) -> dict[str, Given]:
 
 
 def missing(file: str, plan: Plan) -> Iterator[Finding]:
-    """Yield what differs because nothing sets it: :func:`defaults` that take effect.
+    """Yield differences caused by unset settings: :func:`defaults` that take effect.
 
     Args:
         file: where the plugin was found first.
-        plan: with what is set.
+        plan: with the settings.
     """
     means = {
         "device-list-strategy": (
@@ -183,7 +184,7 @@ _Effect = tuple[Verdict, str, Mapping[str, object], tuple[str, ...]]
 
 
 def _effect(setting: Setting, together: Mapping[str, Given]) -> _Effect:
-    """Return the verdict, what it means, the settings by field, and the components."""
+    """Return the verdict with its meaning, the settings by field, and the components."""
     name = setting.name
     if setting.problem is not None:
         text = str(setting.problem)
@@ -259,7 +260,7 @@ def _set(setting: Setting, ours: Mapping[str, object], remarks: list[str]) -> _E
 
 
 def _driver_root_in_container(given: Given) -> _Effect:
-    """Judge where the driver is in the container: what is mounted there decides."""
+    """Judge the driver's location in the container: the mounts decide."""
     if given.value in ("", "/"):
         return Verdict.SAME, "the loader's own library is used", {}, ()
     if given.value == _CHART_DRIVER_ROOT:

@@ -1,4 +1,4 @@
-"""Reads NVIDIA's file of ``version: v1``, which nodetopo reads as it is."""
+"""Reads NVIDIA's file of ``version: v1``, which nodetopo accepts unchanged."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class _PluginFile:
     """Goes through one file.
 
     Attributes:
-        settings: those that it sets.
+        settings: in the file.
     """
 
     def __init__(self, ledger: Ledger, root: Value) -> None:
@@ -104,7 +104,7 @@ class _PluginFile:
             self._add(value, shown, Verdict.IGNORED, NOTHING, line)
 
     def _within(self, value: Value, above: str, warnings: Mapping[str, str]) -> None:
-        """Judge what NVIDIA's program ignores inside one setting, by its reader's warnings."""
+        """Judge ignored parts inside one setting, by the warnings of NVIDIA's reader."""
         lines = key_lines(value)
         items = value.items() if value.is_list() else []
         entries = {} if value.is_list() else value.entries()

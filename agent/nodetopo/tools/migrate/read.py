@@ -1,4 +1,4 @@
-"""Reads other programs' configuration: tells what a document is, and hands it to its reader."""
+"""Reads other programs' configuration: identifies a document, and calls its reader."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,10 +37,10 @@ def report(sources: Iterable[tuple[str, str]], form: Form | None = None) -> Repo
     """Return the verdict on every line of *sources*, pairs of a name and a text.
 
     Args:
-        form: what documents without ``kind`` are; ``None`` to tell by their keys.
+        form: of documents without ``kind``; ``None`` detects it by their keys.
 
     Raises:
-        InputError: a text is no YAML, beyond a limit, or the template of a Helm chart.
+        InputError: a text is not YAML, exceeds a limit, or is the template of a Helm chart.
     """
     ledger = Ledger()
     for name, text in sources:
@@ -80,7 +80,7 @@ def _document(ledger: Ledger, value: Value, form: Form | None) -> None:
 
 
 def _form(ledger: Ledger, value: Value, form: Form, name: str) -> None:
-    """Judge a document of *form*; *name* is what a configuration of NVIDIA's plugin is called."""
+    """Judge a document of *form*; *name* is the name of a config of NVIDIA's plugin."""
     if form is Form.PLUGIN_CONFIG:
         read_plugin_file(ledger, value, name)
     else:
@@ -130,7 +130,7 @@ def _config_map(ledger: Ledger, value: Value, name: str) -> None:
 
 
 def _nic_policy(ledger: Ledger, spec: Value) -> None:
-    """Judge what the network operator gives to the RDMA shared plugin."""
+    """Judge the network operator's settings for the RDMA shared plugin."""
     for word, inner in spec.entries().items():
         config = below(inner, "config") if word == "rdmaSharedDevicePlugin" else None
         text = None if config is None else embedded(config)

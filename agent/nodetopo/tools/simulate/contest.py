@@ -1,4 +1,4 @@
-"""Policies, ours and those of other allocators, on one machine with the same jobs."""
+"""Compares policies, ours and other allocators', on one machine with the same jobs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp
@@ -46,7 +46,7 @@ class Contest:
         self._best = Ours(snapshot, Rules(policy=Policy.BEST, model=model))
 
     def run(self, policy: str, steps: Sequence[Step], source: Uniform) -> Outcome:
-        """Return the outcome of *policy* for the jobs of *steps*; *source* is for its own draws.
+        """Return the outcome of *policy* for the jobs of *steps*; *source* is for its draws.
 
         Raises:
             InputError: the policy cannot run on this machine.
@@ -88,7 +88,7 @@ class Ours:
 
 
 class Expecting:
-    """Our policy where it is expected when the running jobs end; of the new job nothing is."""
+    """Our policy with known ends of the running jobs, but not of the new job."""
 
     crashes = 0
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 class Uniform(Protocol):
     """A source of random numbers, e.g. ``random.Random``.
 
-    All draws come from it, so that a seed gives the same run on every Python: ``random.Random``
-    promises only that ``random()`` repeats between versions, so nothing else of it is used.
+    All draws come from it, so that a seed gives the same run on every Python: of ``random.Random``,
+    only ``random()`` is guaranteed to repeat between versions, so no other method is used.
     """
 
     def random(self) -> float:
@@ -249,8 +249,8 @@ def poisson(
 ) -> list[Job]:
     """Return *count* jobs that arrive by a Poisson process and offer *load*.
 
-    *load* is the GPU time requested, as a share of what a node of *gpus* has to give in the
-    mean time over which the jobs arrive. All jobs of *workload* must fit the node.
+    *load* is the requested GPU time, as a share of the capacity of a node of *gpus* in the mean
+    time over which the jobs arrive. All jobs of *workload* must fit the node.
     """
     drawn = [workload.draw(source) for _ in range(count)]
     drawn = [(size, min(seconds, LONGEST_S)) for size, seconds in drawn]
@@ -277,9 +277,9 @@ def offered_load(jobs: Sequence[Job], gpus: int) -> float | None:
 def schedule(jobs: Sequence[Job], gpus: int) -> tuple[Step, ...]:
     """Return the starts and ends of *jobs* in order of time, on a node of *gpus* GPUs.
 
-    First come, first served, with backfill: when a job arrives or ends, waiting jobs start in
-    order of arrival, and one that does not fit lets those behind it pass, as pods do in
-    Kubernetes. Which GPUs a job gets plays no part, so one schedule serves every policy.
+    First come, first served, with backfill: when a job arrives or ends, waiting jobs start in order
+    of arrival, and a job that does not fit lets later ones pass, like pods in Kubernetes. The
+    schedule does not depend on the chosen GPUs, so it serves every policy.
     """
     return tuple(_Node(jobs, gpus).run())
 

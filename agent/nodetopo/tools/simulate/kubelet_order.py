@@ -1,15 +1,15 @@
 """The order in which the kubelet lists the free devices of a resource.
 
-The kubelet keeps devices in Go maps and sends a plugin what one range over such a map yields
+The kubelet keeps devices in Go maps and sends a plugin the result of one range over such a map
 (kubelet v1.36.3 pkg/kubelet/cm/devicemanager/manager.go, ``devicesToAllocate``). Go starts each
-range at a random place, but keeps up to eight entries in one group of slots, in the order in
-which they were added. So of a node with up to eight devices every list is device order, begun
-somewhere and continued around the end: a rotation. On a larger node the order is mixed, since the
-hash of a device's id decides in which group it is; up to eight of its devices that are free are
-rotations of that order, which stays the same until the plugin sends another list.
+range at a random place, but keeps up to eight entries in one group of slots, in the order in which
+they were added. So of a node with up to eight devices every list is device order, begun somewhere
+and continued around the end: a rotation. On a larger node the order is mixed, since the hash of a
+device's id determines its group; up to eight free devices are rotations of that order, which is
+fixed until the plugin sends another list.
 
-The steps that follow are those without a hint of the Topology Manager. With one the devices of
-its NUMA nodes pass through two more maps, and stay rotations all the same.
+The following steps apply without a hint of the Topology Manager. With a hint, the devices of its
+NUMA nodes pass through two more maps, and remain rotations.
 """
 
 from collections.abc import Collection, Iterable
@@ -68,7 +68,7 @@ class _GoSet:
             self._put(device)
 
     def ranged(self) -> list[int]:
-        """Return what one range over the map yields."""
+        """Return the result of one range over the map."""
         slots: list[int | None] = []
         for group in self._groups:
             slots += [*group, *[None] * (GROUP - len(group))]

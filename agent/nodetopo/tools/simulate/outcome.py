@@ -29,22 +29,22 @@ COUNTS = frozenset({"decisions", "measured", "crashes"})
 class Outcome:
     """The figures of one policy on one schedule.
 
-    They are of the multi-GPU jobs smaller than the machine; ``None`` where there was none to
-    measure. Shares lie between 0 and 1. Those that refer to the best set are ``None`` too where
-    the best is not proven (Yardstick.is_exact):
-    *mean_of_best*, *harmonic_of_best*, *offline_of_best*, *reached*, *fragmentation*.
+    They cover the multi-GPU jobs smaller than the machine; ``None`` without any. Shares lie between
+    0 and 1. Figures relative to the best set are also ``None`` if the best is not proven
+    (Yardstick.is_exact): *mean_of_best*, *harmonic_of_best*, *offline_of_best*, *reached*,
+    *fragmentation*.
 
     Attributes:
-        decisions: all jobs that were placed; *measured* those that the figures cover.
-        mean_gb_s, harmonic_gb_s: of the modelled bandwidth. The harmonic mean is that of jobs
-            that each move the same data: it follows the time spent in communication.
-        mean_of_best, harmonic_of_best: the same, of the bandwidth as a share of that of the
-            best set of the job's size on the empty machine.
-        offline_of_best: the mean share that the best free set would have had, decision by
-            decision, in the states that this policy brought about.
+        decisions: all placed jobs; *measured*: the jobs that the figures cover.
+        mean_gb_s, harmonic_gb_s: of the modelled bandwidth. The harmonic mean assumes jobs that
+            each move the same data: it follows the time spent in communication.
+        mean_of_best, harmonic_of_best: the same, for the bandwidth as a share of the best set of
+            the job's size on the empty machine.
+        offline_of_best: the mean share of the best free set, decision by decision, in the states
+            caused by this policy.
         reached: mean of bandwidth / best bandwidth among the free sets.
         numa_split, nvlink_split: share of jobs that span more than they must (Yardstick.splits).
-        rejected: share of the jobs that some NUMA node could hold whole, for which none had
+        rejected: share of the jobs that would fit into an empty NUMA node, but found none with
             room: under the kubelet's ``single-numa-node`` these pods are not admitted.
         fragmentation: Yardstick.fragmentation, mean over time while two or more GPUs are free.
         crashes: answers that would have crashed the original program.
@@ -79,9 +79,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One policy: the mean over seeds of every figure, the sum of its counts.
+    """A policy's mean of every figure over seeds, and the sum of its counts.
 
-    *against_first* is ``None`` for the first policy and where nothing was measured.
+    *against_first* is ``None`` for the first policy and without measurements.
     """
 
     policy: str
@@ -95,9 +95,9 @@ def outcome(
     crashes: int,
     yardstick: Yardstick,
 ) -> Outcome:
-    """Return the figures of *choices*, each with how often it was made.
+    """Return the figures of *choices*, each with its number of occurrences.
 
-    *seconds_free* says for how long each set of GPUs was free.
+    *seconds_free* has the time for which each set of GPUs was free.
     """
     decisions = [
         (_Decision(free, chosen, yardstick), count)
@@ -185,7 +185,7 @@ def half_width(values: Sequence[float]) -> float | None:
 class _Decision:
     """One decision; *width*, *alone* and *offline* are bandwidths in 0.1 GB/s.
 
-    *alone* is that of the best set of the empty machine, *offline* that of the best free set.
+    *alone* is the best set's on the empty machine, *offline* the best free set's.
     """
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """The placement rules of other allocators, for comparison with ours.
 
-Each is a :class:`Chooser` for one machine. GPUs are positions in the snapshot.
+Each rule is a :class:`Chooser` for one machine. GPUs are positions in the snapshot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +41,8 @@ class Hami:
 
     For one GPU, the card with the fewest.
 
-    The points are those of NVIDIA's policy, but a pair of which only one GPU counts NVLinks
-    has none. Of equals the first by number wins (HAMi v2, pkg/device/nvidia/device.go,
+    The points follow NVIDIA's policy, except that a pair in which only one GPU counts NVLinks has
+    none. In a tie the first by number wins (HAMi v2, pkg/device/nvidia/device.go,
     computeBestCombination and computeWorstSingleCard).
     """
 
@@ -126,11 +126,11 @@ class Random:
 
 
 class Nvidia:
-    """NVIDIA's policy; where it crashes, what the kubelet takes without it.
+    """NVIDIA's policy; if it crashes, the kubelet's own choice.
 
     Attributes:
-        crashes: answers with a device that does not exist, and panics. Both end NVIDIA's
-            device plugin.
+        crashes: answers with a device that does not exist, and panics. Both end NVIDIA's device
+            plugin.
     """
 
     def __init__(self, snapshot: Snapshot, source: Uniform, *, is_sorted: bool) -> None:

@@ -55,13 +55,13 @@ MAX_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """The contents of one file; an empty tuple for what it does not say.
+    """The contents of one file; an empty tuple for missing parts.
 
     Attributes:
         jobs: (arrival in seconds or ``None``, run time in seconds, GPUs), in the file's order.
-        sizes: (GPUs, how many jobs).
+        sizes: (GPUs, number of jobs).
         run_times: quantiles, (share of jobs, seconds), ascending.
-        skipped: why a row was left out → how many were.
+        skipped: reason for leaving rows out → number of rows.
     """
 
     name: str
@@ -72,7 +72,7 @@ class TraceFile:
 
 
 class _Row:
-    """One row by column name; every complaint says where it stands."""
+    """One row by column name; every error includes its position."""
 
     def __init__(self, name: str, line: int, cells: Mapping[str, str]) -> None:
         self._name = name
@@ -80,7 +80,7 @@ class _Row:
         self._cells = cells
 
     def has(self, column: str) -> bool:
-        """Return whether the cell holds anything."""
+        """Return whether the cell is filled."""
         return bool(self._cells.get(column, "").strip())
 
     def number(self, column: str) -> float:
@@ -108,10 +108,10 @@ class _Row:
 
 
 def parse(name: str, text: str) -> TraceFile:
-    """Return what the CSV *text* of the file *name* tells; the header says which format it is.
+    """Return the content of the CSV *text* of the file *name*, by the format in its header.
 
     Raises:
-        InputError: the header is not known, a row is wrong, or no row can be used.
+        InputError: the header is unknown, a row is invalid, or no row is usable.
     """
     if text.count("\n") > MAX_TRACE_ROWS + 1:  # counted in no time, before any row is built
         cure = "split the file, or take every second job"
@@ -272,16 +272,14 @@ class TracePlan:
     """The jobs of every seed on a node of *gpus* GPUs.
 
     Attributes:
-        source: where the jobs are from, for the reader.
-        recorded: the jobs with the arrivals of the file, equal for every seed; ``None`` where
-            they are drawn.
-        workload: what jobs are drawn from; every one of them fits the node.
-        load: offered load; ``None`` where recorded jobs take no time at all.
+        source: of the jobs, for the reader.
+        recorded: the jobs with the arrivals of the file, equal for every seed; ``None`` if drawn.
+        workload: the distribution of drawn jobs, all of which fit the node.
+        load: offered load; ``None`` if recorded jobs take no time.
         count: jobs per seed.
-        left_out: share of the jobs that ask for more GPUs than the node has.
-        skipped: rows of the files that were not used, by reason.
-        overload: what recorded arrivals would have offered where that was too much to keep
-            them; else ``None``.
+        left_out: share of the jobs that request more GPUs than the node has.
+        skipped: unused rows of the files, by reason.
+        overload: load of the recorded arrivals if too high to keep them; else ``None``.
     """
 
     source: str
@@ -313,10 +311,10 @@ def plan(
     load: float | None,
     count: int | None,
 ) -> TracePlan:
-    """Return the plan; *load* and *count* are what the person asked for.
+    """Return the plan; *load* and *count* come from the user.
 
-    Arrivals recorded in a file are kept unless a load is asked for, or they offer more than
-    the node can do: then the jobs are those of a cluster, and arrive anew.
+    Recorded arrivals are kept unless a load is given, or they exceed the node's capacity: then the
+    jobs come from a cluster, and get new arrival times.
 
     Raises:
         InputError: no job fits the node.
@@ -362,10 +360,10 @@ def _recorded(files: Sequence[TraceFile], gpus: int) -> tuple[Job, ...] | None:
 def from_files(files: Sequence[TraceFile]) -> tuple[str, Workload]:
     """Return a name for the reader, and the workload that *files* describe together.
 
-    Sizes or run times that none of them tells are Philly's.
+    Missing sizes or run times are taken from Philly.
 
     Raises:
-        InputError: two of them tell the same.
+        InputError: two of them have the same part.
     """
     sizing = [file for file in files if file.jobs or file.sizes]
     timing = [file for file in files if file.jobs or file.run_times]

@@ -1,4 +1,4 @@
-"""The measures by which all policies are compared."""
+"""Measures for comparing all policies."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Yardstick:
 
     @property
     def is_exact(self) -> bool:
-        """Whether :meth:`best` is proven to be the best; else a policy may find a better set."""
+        """Whether :meth:`best` is proven to be the best; else a policy could find a better set."""
         return self._engine.is_exact
 
     def bandwidth(self, chosen: int) -> int:
@@ -63,9 +63,9 @@ class Yardstick:
     def splits(self, chosen: int) -> tuple[bool, bool]:
         """Return whether a set is split avoidably, (over NUMA nodes, over NVLink).
 
-        Over NUMA nodes: it spans more of them than a set of its size must on an empty machine.
-        Over NVLink: the links inside the set leave it in more pieces than a set of its size
-        must have. Both count a GPU of which nothing is known as one that stands alone.
+        Over NUMA nodes: it spans more of them than a set of its size must on an empty machine. Over
+        NVLink: the links inside the set leave it in more pieces than a set of its size must have.
+        Both count a GPU without known facts as standing alone.
         """
         if chosen not in self._splits:
             size = chosen.bit_count()
@@ -78,7 +78,7 @@ class Yardstick:
         return self._splits[chosen]
 
     def fits_node(self, size: int) -> bool:
-        """Return whether a NUMA node of the empty machine holds *size* GPUs."""
+        """Return whether *size* GPUs fit into a NUMA node of the empty machine."""
         return size <= self._numa_sizes[0]
 
     def has_aligned(self, free: int, size: int) -> bool:
@@ -86,11 +86,11 @@ class Yardstick:
         return any((free & node).bit_count() >= size for node in self._numa_masks)
 
     def fragmentation(self, free: int) -> float | None:
-        """Return how much of the best bandwidth the free GPUs can no longer give, 0 to 1.
+        """Return the share of the best bandwidth lost to fragmentation, 0 to 1.
 
-        The mean over the sizes 2, 4 and 8, as far as so many are free, of 1 - (best set within
-        *free*) / (best set of the empty machine). ``None`` where fewer than two GPUs are free:
-        that is a full machine, not a fragmented one.
+        The mean over the sizes 2, 4 and 8, if that many GPUs are free, of 1 - (best set within
+        *free*) / (best set of the empty machine). ``None`` with fewer than two free GPUs: that
+        machine is full, not fragmented.
         """
         if free not in self._fragmentation:
             losses = [

@@ -1,1 +1,1 @@
-"""What became of ResourceClaims, and why: the allocator says neither."""
+"""The outcome of ResourceClaims, with reasons, which the allocator does not give."""

@@ -36,8 +36,8 @@ class Allocated:
     """A claim with the devices of its node.
 
     Attributes:
-        given: what it got.
-        gpus: the positions of the GPUs behind that, ascending.
+        given: its devices.
+        gpus: the positions of the GPUs behind them, ascending.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Allocated:
         self.gpus = tuple(sorted({gpu for each in self.given for gpu in each.gpus}))
 
     def explained(self, node: str | None) -> Explained:
-        """Return what became of it."""
+        """Return the explanation of the claim."""
         gone = ["/".join(each.key) for each in self.given if each.published is None]
         unknown = [f"{name} is in no slice of its node" for name in gone]
         found = Explained(
@@ -154,7 +154,7 @@ class Allocated:
         return best
 
     def _partition(self) -> str | None:
-        """Return the attribute by which the claim keeps to a partition of Fabric Manager.
+        """Return the attribute that keeps the claim within a partition of Fabric Manager.
 
         Only the GPUs of a partition can be activated together (dra-driver-nvidia-gpu main, August
         2026, ``FabricManagerPartitioning``).
@@ -184,10 +184,10 @@ class Allocated:
         return Set(gpus=gpus, score=found.score)
 
     def _free(self) -> tuple[tuple[int, ...], bool]:
-        """Return the GPUs that were free for the claim, and whether the times are known.
+        """Return the GPUs that were free for the claim, and whether allocation times are known.
 
-        Those of claims that were allocated in the same second count as taken before, for their
-        order is not known. A device with a taint is offered to nobody who does not tolerate it.
+        GPUs of claims allocated in the same second count as taken before, because the order is
+        unknown. A tainted device is only offered to claims that tolerate it.
         """
         own = _time(self._claim)
         is_known = own is not None
@@ -257,7 +257,7 @@ class Allocated:
             yield f"or let the driver {DRIVER} publish sets of GPUs, the best first"
 
     def _is_equal(self, gpus: Collection[int], attribute: str) -> bool:
-        """Return whether the devices of *gpus* have one value of *attribute*."""
+        """Return whether the devices of *gpus* have a common value of *attribute*."""
         values = [
             {*device.values(attribute)}
             for device in self._published

@@ -1,4 +1,4 @@
-"""ResourceClaims as the API server has them, and what can be said of one."""
+"""ResourceClaims from the API server, and their explanations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ EXPORT = "nodetopo export --for dra"
 
 
 class Verdict(StrEnum):
-    """What became of a claim."""
+    """The outcome of a claim."""
 
     BEST = "best"
     """No better set of GPUs was free."""
@@ -32,13 +32,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A device that a claim got.
+    """A device of a claim.
 
     Attributes:
-        request: the request that it is for, without the alternative.
+        request: its request, without the alternative.
         gpus: the positions in the snapshot of the GPUs behind it.
-        hca: that of the HCA that it is.
-        published: ``None`` where no slice has the device any more.
+        hca: the position of the HCA, if it is one.
+        published: ``None`` if no slice has the device any longer.
     """
 
     request: str
@@ -53,14 +53,15 @@ class Request:
     """A request of a claim.
 
     Attributes:
-        device_classes: those of its alternatives, each once.
+        device_classes: of its alternatives, each once.
         count: devices; of the alternative that matched, or of the first; ``None`` for all.
         alternatives: names of its alternatives in their order; empty for a plain one.
-        matched: the one that the allocator took; ``None`` for a plain one, or while it waits.
-        has_selectors: whether CEL narrows what was taken, beside the class.
+        matched: the alternative chosen by the allocator; ``None`` for a plain request, or while it
+            waits.
+        has_selectors: whether CEL narrows the devices, in addition to the class.
         tolerates: whether it has tolerations, which are not compared with taints here.
-        is_admin: whether it asks for admin access: to devices whoever has them.
-        capacity: what it asks for of shared devices, in base units.
+        is_admin: whether it requests admin access: to devices regardless of other users.
+        capacity: requested of shared devices, in base units.
     """
 
     name: str
@@ -76,11 +77,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """What is known of pools beside their devices.
+    """Known facts about pools, except their devices.
 
     Attributes:
-        known: pools of the cluster; nothing is allocated of those that are not complete.
-        unplaced: those of them of which it is not known which nodes reach them.
+        known: pools of the cluster; devices of incomplete pools are not allocated.
+        unplaced: pools whose reachable nodes are unknown.
     """
 
     known: tuple[PublishedPool, ...] = ()
@@ -89,7 +90,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Set:
-    """A set of GPUs, and what it is worth."""
+    """A set of GPUs, and its score."""
 
     gpus: tuple[int, ...]
     score: Score
@@ -118,28 +119,28 @@ class Lack:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the counts alone would do: what is in the way is another condition."""
+        """Whether the counts alone would suffice, so that another condition is the obstacle."""
         wanted = self.wanted or 1
         return self.free >= wanted and all(most >= wanted for most in self.largest.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What can be said of a claim.
+    """The explanation of a claim.
 
     Attributes:
         claim: ``namespace/name``.
-        node: that of its devices; ``None`` while it waits, or where they are of no single node.
-        given: its devices in the order of the status; *gpus* and *hcas* are those behind them.
+        node: of its devices; ``None`` while it waits, or if they are not on a single node.
+        given: its devices in the order of the status; *gpus* and *hcas* are behind them.
         free: GPUs that were free for it, its own included, by position; empty without GPUs.
-        was: what it got; ``None`` where it got no GPU, or the machine does not know them.
+        was: its set; ``None`` if it has no GPU, or the machine lacks them.
         best: the best set that was free; ``None`` as above.
         nearest: the nearest GPU of the claim to each of its HCAs: position and distance; ``None``
-            where it is unknown.
-        why: sentences, the most telling first.
-        cures: what to change, the best first.
+            if unknown.
+        why: sentences, the most important first.
+        cures: changes to make, the best first.
         lacks: for a claim that waits, by node and request.
-        unknown: what could not be learnt.
+        unknown: missing facts.
     """
 
     claim: str
@@ -206,7 +207,7 @@ def requests_of(claim: Object) -> Iterator[Request]:
 
 
 def results_of(claim: Object) -> tuple[Object, ...]:
-    """Return what was allocated to *claim*, as its status has it; empty while it waits."""
+    """Return the devices allocated to *claim*, from its status; empty while it waits."""
     return mappings(claim, "status", "allocation", "devices", "results")
 
 
@@ -224,7 +225,7 @@ def held_by(claim: Object) -> Iterator[DeviceKey]:
 
 
 def consumed_of(claim: Object) -> Iterator[tuple[DeviceKey, Mapping[str, int]]]:
-    """Yield each device that *claim* has a share of, and what it consumes of its capacity."""
+    """Yield each shared device of *claim*, and the capacity that it consumes."""
     for result in results_of(claim):
         consumed = _amounts(result, "consumedCapacity")
         if consumed:
@@ -255,5 +256,5 @@ def equal_in(claim: Object, request: str) -> tuple[str, ...]:
 
 
 def is_tainted(device: PublishedDevice) -> bool:
-    """Return whether a taint keeps *device* from claims that do not tolerate it."""
+    """Return whether a taint keeps *device* from claims without a toleration."""
     return any(not taint.endswith(":None") for taint in device.taints)

@@ -1,4 +1,4 @@
-"""Which devices a request can get: by its class, and by what others left of shared devices."""
+"""The devices that a request can get: by class, and by the rest of shared devices."""
 
 from collections.abc import Iterable, Mapping
 
@@ -24,16 +24,16 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 """The driver and the ``type`` that a class selects, for classes that come with a driver."""
 
 _RESERVED = ("admin", "claimed")
-"""Types of our own driver that no other class selects: for administration, and what keeps the
-counters of a claim."""
+"""Types of our driver that other classes do not select: for administration, and devices that hold a
+claim's counters.
+"""
 
 
 def may_match(device: PublishedDevice, request: Request) -> bool:
-    """Return whether a class of *request* may select *device*.
+    """Return whether a class of *request* could select *device*.
 
-    Of classes that nobody knows, those count for a driver that are named after it: the driver's
-    name, or another word in the place of its first. Classes of any other name may be for any
-    driver.
+    An unknown class counts for a driver if it is named after it: the driver's name, with any first
+    word. Classes of any other name could be for any driver.
     """
     kind = device.attributes.get(f"{device.driver}/type")
     known = [_CLASSES[it] for it in request.device_classes if it in _CLASSES]
@@ -61,10 +61,10 @@ def shares_of(claims: Iterable[Object]) -> Mapping[DeviceKey, Mapping[str, int]]
 
 
 def has_room(device: PublishedDevice, request: Request, used: Mapping[str, int]) -> bool:
-    """Return whether a shared *device* has as much left as *request* asks for.
+    """Return whether a shared *device* has enough capacity left for *request*.
 
-    Where a request names no amount the driver's default is consumed, which slices tell by a
-    policy that is not read: then something has to be left.
+    If a request names no amount, it consumes the driver's default, from a policy in the slices that
+    is not read: then any remaining capacity suffices.
     """
     for name, text in device.capacity.items():
         wanted = request.capacity.get(name, request.capacity.get(name.rpartition("/")[2], 1))
@@ -76,7 +76,7 @@ def has_room(device: PublishedDevice, request: Request, used: Mapping[str, int])
 
 
 def amount(text: str) -> int:
-    """Return a quantity in its base unit; 0 for what is none."""
+    """Return a quantity in its base unit; 0 for an invalid one."""
     try:
         return quantity(text)
     except ValueError:

@@ -1,12 +1,12 @@
-"""Why a ResourceClaim got the devices that it got, what was better, and what to change.
+"""Why a ResourceClaim got its devices, with better sets and changes to make.
 
-What the allocator does: it goes through the requests of a claim in their order and through the
-alternatives of each, and takes the first devices, in the order of the slices, with which all
-requests and constraints are met (k8s.io/dynamic-resource-allocation v0.36.3 ``structured``). It
-compares no sets. Selectors are CEL, which is not evaluated here: which alternative matched is read
-from the claim's status, where results name ``request/alternative``.
+The allocator goes through the requests of a claim in order and through the alternatives of each,
+and takes the first devices, in the order of the slices, that satisfy all requests and constraints
+(k8s.io/dynamic-resource-allocation v0.36.3 ``structured``). It compares no sets. Selectors are CEL,
+which is not evaluated here: the matched alternative is read from the claim's status, where results
+name ``request/alternative``.
 
-Claims that are gone are not known. What they held when this claim was allocated counts as free.
+Deleted claims are unknown. Their devices count as free at this claim's allocation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,15 +30,15 @@ def explained(
     *,
     pools: Pools | None = None,
 ) -> Explained:
-    """Return what became of *claim*, and why.
+    """Return the outcome of *claim*, with reasons.
 
     Args:
         claim: a ResourceClaim.
         published: the devices of each node.
-        others: the other claims of the cluster; the claim itself may be among them. ``None`` where
-            they are not known: then all that is published counts as free.
-        machine: the claim's node; ``None`` where it is not known, or the claim waits.
-        pools: those of the cluster; ``None`` where nothing is known of them but their devices.
+        others: the other claims of the cluster; can include the claim itself. ``None`` if unknown:
+            then all published devices count as free.
+        machine: the claim's node; ``None`` if unknown, or while the claim waits.
+        pools: of the cluster; ``None`` if only their devices are known.
 
     Raises:
         DecodeError: *claim* has no requests.
@@ -64,9 +64,9 @@ def _pools_for(
     published: Mapping[str, Sequence[PublishedDevice]],
     pools: Pools | None,
 ) -> Pools:
-    """Return those of *pools* whose devices the classes of *requests* may select.
+    """Return the *pools* whose devices the classes of *requests* could select.
 
-    Of a pool whose nodes are not known only the driver is known.
+    For a pool with unknown nodes, only the driver is known.
     """
     if pools is None:
         return Pools()

@@ -1,4 +1,4 @@
-"""A claim that waits: what each node lacks of what it asks for."""
+"""A waiting claim: each node's lack of the requested devices."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ def waiting(
     others: Sequence[Object],
     pools: Pools,
 ) -> Explained:
-    """Return what each node lacks for *claim*, which waits, beside what the *others* have."""
+    """Return each node's lack for the waiting *claim*, given the devices held by *others*."""
     broken = {(pool.driver, pool.name): pool for pool in pools.known if not pool.is_complete}
     lacks = tuple(_Lacks(claim, others, broken).of(requests, published))
     why = [f"{_incomplete(pool)}: nothing is allocated of it" for pool in broken.values()]
@@ -97,7 +97,7 @@ def _wanted(request: Request) -> str:
 
 
 class _Lacks:
-    """Counts the devices that a claim could get, beside what *others* have."""
+    """Counts the devices that a claim could get, given the devices held by *others*."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Lacks:
     def of(
         self, requests: Sequence[Request], published: Mapping[str, Sequence[PublishedDevice]]
     ) -> Iterator[Lack]:
-        """Yield what each node has for each of *requests*."""
+        """Yield a node's devices for each of *requests*."""
         for request in requests:
             for node, devices in published.items():
                 own = [it for it in devices if may_match(it, request)]
@@ -146,7 +146,7 @@ class _Lacks:
         )
 
     def _is_in_use(self, device: PublishedDevice, request: Request) -> bool:
-        """Return whether others have *device*, or too much of it where it can be shared."""
+        """Return whether others have *device*, or too much of a shared one."""
         if device.key not in self._holders or request.is_admin:
             return False
         shares = self._shares.get(device.key, {})

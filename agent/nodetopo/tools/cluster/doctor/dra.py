@@ -1,4 +1,4 @@
-"""Rules about what DRA drivers publish in the cluster (ResourceSlices)."""
+"""Rules about the devices that DRA drivers publish in the cluster (ResourceSlices)."""
 
 from nodetopo.checks.rule import Finding, Missing, Severity
 from nodetopo.model.dra import PublishedDevice

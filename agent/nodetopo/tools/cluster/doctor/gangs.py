@@ -1,4 +1,4 @@
-"""Rules about gangs, and what the cluster could give them at best."""
+"""Rules about gangs, and the largest gang that the cluster could hold."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,18 +29,18 @@ _MAX_DIGITS = 9
 
 
 _ANY = 10**_MAX_DIGITS
-"""Pods without GPUs that a node takes, as far as GPUs go."""
+"""Stands for unlimited pods without GPUs on a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """The place of a level that takes the most pods of a gang.
+    """The place of a level that fits the most pods of a gang.
 
     Attributes:
-        value: of the level; ``None`` where no node has the level.
-        nodes: how many it has that are open to the gang.
-        pods: how many pods of the gang it takes, as far as labels tell.
-        is_certain: whether no place can take more.
+        value: of the level; ``None`` if no node has the level.
+        nodes: number of its nodes open to the gang.
+        pods: number of pods of the gang that fit, by labels.
+        is_certain: whether no place can fit more.
     """
 
     value: str | None
@@ -50,12 +50,11 @@ class Largest:
 
 
 def largest(cluster: Cluster, gang: Gang) -> Largest:
-    """Return the place that takes the most pods of *gang*, nothing else running there.
+    """Return the place that fits the most pods of *gang* when empty.
 
-    Nodes that share a value are one place, whatever lies above. A node takes as many pods as
-    its GPUs allow, by their count; other needs of pods are ignored, so that no gang that could
-    run is called too large. Of pods with an unknown number of GPUs each node takes one, or they
-    could run nowhere.
+    Nodes that share a value are one place, regardless of broader levels. A node fits as many pods
+    as its GPU count allows; other requests are ignored, so that no runnable gang is called too
+    large. A pod with an unknown number of GPUs takes a whole node.
     """
     places: dict[str, list[ClusterNode]] = {}
     for node in cluster.nodes:
@@ -90,12 +89,12 @@ def _number(node: ClusterNode, key: str) -> int | None:
 
 
 def is_closed(node: ClusterNode) -> bool:
-    """Return whether KAI places no pod of whole GPUs on *node*.
+    """Return whether KAI excludes *node* for pods of whole GPUs.
 
-    So it is with MIG strategy ``mixed`` where MIG is in use, by the label that says so, or else
-    by resources of MIG profiles (KAI v0.12.10 pkg/scheduler/api/node_info/node_info.go,
-    PredicateByNodeResourcesType and IsMIGEnabled). Those stand in the Node's status; under
-    ``mixed`` GFD and this program label each of them.
+    It does with MIG strategy ``mixed`` if MIG is in use, by its label, or else by resources of MIG
+    profiles (KAI v0.12.10 pkg/scheduler/api/node_info/node_info.go, PredicateByNodeResourcesType
+    and IsMIGEnabled). These are in the Node's status; under ``mixed`` GFD and this program label
+    each of them.
     """
     labels = node.labels
     if labels.get("nvidia.com/mig.strategy") != "mixed":

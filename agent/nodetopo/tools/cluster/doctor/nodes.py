@@ -1,4 +1,4 @@
-"""Rules about who writes labels, and whether labels of the NVLink fabric agree with NVML."""
+"""Rules about writers of labels, and the agreement of NVLink fabric labels with NVML."""
 
 from nodetopo.checks.inputs import because
 from nodetopo.checks.rule import Finding, Missing, Severity
@@ -33,7 +33,7 @@ _GFD_MARK = "nvidia.com/gfd.timestamp"
     reference="https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management",
 )
 def one_writer(cluster: Cluster) -> ClusterJudgement:
-    """Look for labels of NVIDIA's and ours with several field managers."""
+    """Find labels of NVIDIA's and ours with several field managers."""
     unknown = [node.name for node in cluster.nodes if node.owners is None]
     if unknown:
         whose = folded(unknown) if len(unknown) < len(cluster.nodes) else "every node"
@@ -63,7 +63,7 @@ def one_writer(cluster: Cluster) -> ClusterJudgement:
     reference="https://github.com/NVIDIA/k8s-device-plugin/tree/v0.19.0/docs/gpu-feature-discovery",
 )
 def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
-    """Look for the label that only GPU Feature Discovery writes, beside ours."""
+    """Find the label of GPU Feature Discovery alongside ours."""
     names = [
         node.name
         for node in cluster.nodes

@@ -30,7 +30,7 @@ class ClusterRule(Claim):
     """A claim about a cluster.
 
     Attributes:
-        judge: yields what breaks the claim and what is missing; labels are always there.
+        judge: yields violations and missing inputs; labels are always known.
     """
 
     area: ClusterArea

@@ -1,14 +1,13 @@
-"""The alternatives of a claim: which groups of GPUs to try, in which order, so that it lands well.
+"""The alternatives of a claim: groups of GPUs to try, in order, for a good placement.
 
-The allocator of Kubernetes takes the first alternative that the free devices of a node can satisfy,
-and of its devices the first that fit, in the order of the driver's slices
+The Kubernetes allocator takes the first alternative that a node's free devices satisfy, and the
+first of its devices that fit, in the order of the driver's slices
 (k8s.io/dynamic-resource-allocation v0.36.3 ``structured``). NVIDIA's driver publishes in random
-order, so nothing is assumed of it: any of the sets that an alternative admits may be taken.
+order, so no order is assumed: any set that an alternative admits can be taken.
 
-The list is built by insertion. For every set of GPUs that may be free it is known what placement
-would choose, and so what each alternative costs there. Starting from "any", the alternative and the
-place in the list are taken that lower the cost of all of them together the most, until eight stand
-there or none is worth its line.
+The list is built by insertion. For every possible set of free GPUs, the choice of placement is
+known, and so the cost of each alternative there. Starting from "any", the alternative and position
+that lower the total cost the most are added, until the list has eight or no addition is worth it.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -29,29 +28,30 @@ MOST = 8
 ``FirstAvailableDeviceRequestMaxSize``)."""
 
 LARGEST_WHOLE = 10
-"""GPUs up to which every set that may be free is looked at; of more, :data:`SAMPLED` of them."""
+"""Most GPUs for which every possible set of free GPUs is examined; beyond, :data:`SAMPLED` of them.
+"""
 
 SAMPLED = 256
 """Free sets of a larger node, drawn by a fixed rule."""
 
 MOST_OUTCOMES = 70
-"""Sets that an alternative may lead to which are looked at, evenly among all of them: all the sets
-of 4 of 8 GPUs."""
+"""Sets examined per alternative, evenly among all: all the sets of 4 of 8 GPUs."""
 
 MOST_WAYS = 20_000
 """Sets up to which those are taken from among all: 8 of 16 GPUs are 12,870. Of more GPUs, which no
 known machine has, only neighbours are looked at."""
 
 MOST_SETS = 256
-"""Sets of the wanted size up to which each is a candidate of its own: 70 of 4 of 8 GPUs."""
+"""Most sets of the wanted size for which each is a separate candidate: 70 of 4 of 8 GPUs."""
 
 WORTH = 0.0005
 """How much an alternative must lower the mean cost of the free sets to be worth its line, where a
 set that is worse than the best one costs 1."""
 
 LEFT = 1.0
-"""What it costs to leave nothing of the worth that the remaining GPUs could have for later jobs,
-where a worse set costs 1: the shape of what is left decides only between sets that are as good."""
+"""Cost of leaving no value in the remaining GPUs for later jobs, where a worse set costs 1: the
+remainder decides only between equally good sets.
+"""
 
 
 ROUNDS = 4
@@ -68,15 +68,14 @@ class Alternative:
 
 
 class Layout:
-    """The GPUs of a node as a claim can select them, and what placement holds of each set of them.
+    """The selectable GPUs of a node, with the placement score of each set of them.
 
     Attributes:
-        everyone: the GPUs that can be claimed: those that are not lost nor divided into MIG
-            devices, and have a PCI address; a mask of positions in the snapshot.
+        everyone: the claimable GPUs: neither lost nor divided into MIG devices, and with a PCI
+            address; a mask of positions in the snapshot.
         places: the GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left
-            out where not all GPUs are known to have it.
-        shared: those of them that a claim can match: *matchable* attributes, which the driver
-            publishes.
+            out unless all GPUs are known to have it.
+        shared: the subset that a claim can match: *matchable* attributes, published by the driver.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Layout:
 
     @cached_property
     def terms(self) -> Terms:
-        """What placement compares."""
+        """The terms of placement."""
         return Terms(facts(self._snapshot))
 
     @cached_property
@@ -112,7 +111,7 @@ class Layout:
         return lambda free, size: engine.best(free=free, required=0, size=size)
 
     def value_left(self, left: int) -> int:
-        """Return what the GPUs *left* are worth to later jobs."""
+        """Return the value of the GPUs *left* for later jobs."""
         if left not in self._values:
             self._values[left] = self.terms.value_left(left)
         return self._values[left]
@@ -142,10 +141,10 @@ def ranked(layout: Layout, size: int) -> tuple[Alternative, ...]:
 
 
 def plain(layout: Layout, size: int) -> Alternative:
-    """Return the one request that does best without alternatives.
+    """Return the best single request without alternatives.
 
-    It is the weakest of those that lead to a best set of a free node most often. Where it has an
-    attribute, the claim waits while no GPUs with an equal value of it suffice.
+    It is the weakest of the requests that most often lead to a best set of a free node. If it has
+    an attribute, the claim waits until enough GPUs have an equal value of it.
     """
     anyone = Alternative(count=size, among=layout.everyone)
     if size >= layout.everyone.bit_count():
@@ -188,14 +187,14 @@ class _List:
         return tuple(chosen)
 
     def luck(self, each: Alternative) -> float:
-        """Return the share of the sets that *each* may lead to on a free node that are best."""
+        """Return the share of best sets among the sets that *each* can lead to on a free node."""
         everyone = self._layout.everyone
         found = self._outcomes(each, everyone)
         best = self._rank(self._layout.best(everyone, self._size))
         return sum(self._rank(it) == best for it in found) / len(found) if found else -1.0
 
     def _refine(self, chosen: list[Alternative], candidates: Sequence[Alternative]) -> None:
-        """Take alternatives out, one by one, as long as what fits best in their place is better."""
+        """Remove alternatives one by one while the best replacement is an improvement."""
         cost = self._total(chosen)
         for _ in range(ROUNDS):
             before = cost
@@ -278,7 +277,7 @@ class _List:
         return worse + LEFT * max(lost, 0) / self._whole
 
     def _rank(self, taken: int) -> tuple[int, ...]:
-        """Return what placement compares of a set before it asks what is left to others."""
+        """Return the terms of a set that placement compares before the remainder."""
         known = self._ranks.get(taken)
         if known is None:
             names = self._layout.terms.order(self._size)
@@ -288,7 +287,7 @@ class _List:
         return known
 
     def _candidates(self) -> Iterator[Alternative]:
-        """Yield what may stand in the list; of those that do the same the plainest is first."""
+        """Yield the candidates for the list; of equivalent ones, the simplest comes first."""
         layout, size = self._layout, self._size
         natural = (*layout.places.values(), layout.terms.facts.partitions)
         groups = dict.fromkeys((layout.everyone, *(mask for masks in natural for mask in masks)))
@@ -321,7 +320,7 @@ class _List:
 
 
 def _states(everyone: int, size: int) -> Iterator[int]:
-    """Yield the sets of GPUs that may be free and suffice for *size*."""
+    """Yield the possible sets of free GPUs that suffice for *size*."""
     singles = bits(everyone)
     if len(singles) <= LARGEST_WHOLE:
         for count in range(size, len(singles) + 1):

@@ -1,8 +1,8 @@
 """The claims for one machine: requests for GPUs, and for NICs and CPUs near them.
 
-GPUs are selected by PCI address, which every release of the drivers writes alike. NUMA nodes may be
-numbers or lists (KEP-6072), and CEL that is right for both came with lists. What is near is said by
-``matchAttribute``, over attributes that all devices of the shape have by one name.
+GPUs are selected by PCI address, which has the same form in every driver release. NUMA nodes can be
+numbers or lists (KEP-6072), and CEL that handles both came with lists. Nearness is expressed by
+``matchAttribute``, over attributes that all devices of the shape have under one name.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from nodetopo.tools.cluster.export.claim_options import PLAIN, SETS, ClaimOption
 from nodetopo.tools.cluster.export.offered import CPU_CAPACITY, NIC_NUMA_NODE, Offered
 
 MOST_RESULTS = 32
-"""Devices that one claim may get (resource/v1 ``AllocationResultsMaxSize``)."""
+"""Most devices of one claim (resource/v1 ``AllocationResultsMaxSize``)."""
 
 REQUEST, NIC_REQUEST, CPU_REQUEST = "gpus", "nics", "cpus"
 """The names of the requests in our claims."""
@@ -28,7 +28,7 @@ MATCHES_LISTS = (1, 37)
 """The first release whose scheduler matches attributes that are lists."""
 
 _CPU_IDS = (NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID")
-"""Attributes that differ between the CPU devices of a node, the one to prefer first."""
+"""Attributes that identify the CPU devices of a node, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +36,11 @@ class _Way:
     """One way to get the GPUs of a claim.
 
     Attributes:
-        request: what it asks for, without a name.
-        count: its GPUs.
-        match: the attribute in which its GPUs are equal.
-        is_near: whether NICs and CPUs have to be near its GPUs.
-        among: the GPUs that it may get; ``None`` for sets of our own driver.
+        request: without its name.
+        count: number of GPUs.
+        match: the attribute shared by its GPUs.
+        is_near: whether NICs and CPUs must be near its GPUs.
+        among: the GPUs that it can get; ``None`` for sets of our driver.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Claims:
         self.most = min(count, self._most_results())
 
     def _most_results(self) -> int:
-        """Return for how many GPUs a claim has room, with what comes with each of them."""
+        """Return the most GPUs that fit into a claim, with their accompanying devices."""
         options, cores = self._options, self._offered.cores
         has_nics = options.nic_driver is not None
         others = options.cpus if cores is not None and cores.is_individual else 0
@@ -92,9 +92,9 @@ class Claims:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether each GPU can have a NIC of its own below its PCIe root.
+        """Whether each GPU can have a separate NIC below its PCIe root.
 
-        The PCIe roots have to say which NICs are near, and both drivers have to publish them.
+        The PCIe roots must indicate nearness, and both drivers must publish them.
         """
         nics = Counter(hca.path.root for hca in self._snapshot.hcas or () if hca.path is not None)
         roots = self._layout.shared.get(PCIE_ROOT, ())
@@ -110,8 +110,8 @@ class Claims:
     def _has_true_roots(self) -> bool:
         """Whether a NIC below the PCIe root of a GPU is near it.
 
-        Data takes another way where the NIC has a Data Direct function, whose root is another one,
-        and the PCIe tree of a virtual machine is not that of the host.
+        It is not with a Data Direct function, which has another root, or in a virtual machine,
+        whose PCIe tree differs from the host's.
         """
         snapshot = self._snapshot
         is_virtual = snapshot.cpu is not None and snapshot.cpu.is_virtual
@@ -121,7 +121,7 @@ class Claims:
         """Return the claim for *size* GPUs.
 
         Raises:
-            InputError: the machine has fewer, or a claim takes no more.
+            InputError: the machine has fewer, or a claim cannot hold as many.
         """
         if not 1 <= size <= self.most:
             raise InputError(f"cannot claim {size} GPUs", f"this machine allows 1 to {self.most}")
@@ -186,7 +186,7 @@ class Claims:
         )
 
     def _ways_to_sets(self, size: int) -> Iterator[_Way]:
-        """Yield the ways to GPUs of our own driver: a set, in the best order, else single ones."""
+        """Yield the ways to GPUs of our driver: a set, in the best order, else single ones."""
         singles = _Way(name="singles", request=self._request(size), count=size, is_near=False)
         condition = f'device.attributes["{DRIVER}"].gpus == {size}'
         request = {**self._request(1, condition), "deviceClassName": SETS}
@@ -203,7 +203,7 @@ class Claims:
     # What comes with them.
 
     def _near(self, way: _Way) -> Iterator[tuple[str, str]]:
-        """Yield by which attribute which request has devices near the GPUs of *way*."""
+        """Yield (attribute, request) for the requests with devices near the GPUs of *way*."""
         if not way.is_near:
             return
         by = None if self._options.nic_driver is None else self._nic_attribute(way)
@@ -213,7 +213,7 @@ class Claims:
             yield NUMA_NODE, f"{CPU_REQUEST}/near" if self._has_ways_to_cpus else CPU_REQUEST
 
     def _nic_attribute(self, way: _Way) -> str | None:
-        """Return the attribute by which a NIC can be said to be near the GPUs of *way*."""
+        """Return the attribute that expresses that a NIC is near the GPUs of *way*."""
         hcas = self._snapshot.hcas or ()
         nodes = {hca.numa_node for hca in hcas}
         roots = {hca.path.root for hca in hcas if hca.path is not None}
@@ -226,14 +226,13 @@ class Claims:
 
     @property
     def _is_strict(self) -> bool:
-        """Whether a claim has no other way than one that turns out not to be possible."""
+        """Whether a claim has no fallback to another way."""
         return self._options.form == PLAIN
 
     def _is_usable(self, name: str, others: frozenset[str], *, is_strict: bool) -> bool:
         """Return whether GPUs and *others* can be matched by the attribute *name*.
 
-        Where it is not known whether the scheduler matches lists, they are used where there is
-        another way.
+        If support for lists in the scheduler is unknown, they are used if another way exists.
         """
         if name not in self._offered.gpus & others:
             return False
@@ -242,7 +241,7 @@ class Claims:
         return self._options.release is None and not is_strict
 
     def _has_cpus_on_one_node(self, way: _Way, *, is_strict: bool) -> bool:
-        """Return whether CPUs can be said to be on the NUMA node of the GPUs of *way*."""
+        """Return whether CPUs can be required on the NUMA node of the GPUs of *way*."""
         cores = self._offered.cores
         is_usable = self._is_usable(NUMA_NODE, self._offered.cpus, is_strict=is_strict)
         if cores is None or not is_usable:
@@ -251,9 +250,9 @@ class Claims:
         return self.cpu_devices(way.count) == 1 and self._is_on_one(way, NUMA_NODE, nodes)
 
     def _is_on_one(self, way: _Way, name: str, others: "set[Any]") -> bool:
-        """Return whether the GPUs of *way* are on one place of the attribute *name*.
+        """Return whether the GPUs of *way* have one value of the attribute *name*.
 
-        Only places count that *others*, devices of another kind, have, too.
+        Only values shared with *others*, devices of another kind, count.
         """
         masks = self._layout.places.get(name, ())
         if way.among is None:  # any set: the constraint leaves those out that are on several places
@@ -280,8 +279,8 @@ class Claims:
     ) -> bool:
         """Return whether a NIC is near the CPUs, which are near the GPUs.
 
-        So it is where NICs and GPUs have no attribute in common, but CPUs have one with each:
-        dra-driver-cpu publishes dranet's own attribute beside the standard one.
+        That works if NICs and GPUs have no common attribute, but CPUs have one with each:
+        dra-driver-cpu publishes dranet's attribute alongside the standard one.
         """
         reached = {request.partition("/")[0] for _, found in near for _, request in found}
         return (
@@ -301,7 +300,7 @@ class Claims:
 
     @property
     def _has_ways_to_cpus(self) -> bool:
-        """Whether CPUs that are devices of their own are near GPUs, or else anywhere.
+        """Whether individual CPU devices are near GPUs, or else anywhere.
 
         A constraint on GPUs and many CPUs would otherwise keep the CPUs together in every way.
         """
@@ -410,8 +409,8 @@ class Claims:
     def _condition(self, among: int) -> str | None:
         """Return the CEL expression that selects *among*; ``None`` for all GPUs.
 
-        An attribute that a device lacks is an error in CEL, which ends the allocation of the pod:
-        hence the question whether it is there.
+        A missing attribute is an error in CEL, which ends the allocation of the pod: hence the test
+        for its presence.
         """
         is_all = among == self._layout.everyone and among.bit_count() == len(self._snapshot.gpus)
         if is_all or PCI_BUS_ID not in self._offered.gpus:

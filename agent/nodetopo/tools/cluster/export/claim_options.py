@@ -1,4 +1,4 @@
-"""What a person decides about claims."""
+"""The user's choices about claims."""
 
 from dataclasses import dataclass
 
@@ -8,27 +8,27 @@ from nodetopo.tools.cluster.export.offered import Drivers
 from nodetopo.tools.cluster.export.record import CLAIM_FORMS, DEFAULT_NAME
 
 SINGLES, SETS = f"gpu.{DRIVER}", f"gpus.{DRIVER}"
-"""The DeviceClasses of our own driver: a device of the second is a set of GPUs."""
+"""The DeviceClasses of our driver: a device of the second is a set of GPUs."""
 
 PLAIN = CLAIM_FORMS[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimOptions:
-    """What a person decides about claims.
+    """The user's choices about claims.
 
     Attributes:
         name: begins the name of every object.
-        prefix: of this program's own annotations.
+        prefix: of our annotations.
         form: one of :data:`CLAIM_FORMS`.
         sizes: GPUs of a claim; empty for 1, 2, 4, 8 and so on, and the whole node.
-        driver: whose GPUs are claimed.
-        device_class: of the GPUs; ``None`` for what the driver installs.
-        nic_driver: whose NICs each claim gets too; ``None`` for none.
-        cpu_driver: whose CPUs each claim gets too; ``None`` for none.
+        driver: of the claimed GPUs.
+        device_class: of the GPUs; ``None`` for the driver's default.
+        nic_driver: of the NICs in each claim; ``None`` for no NICs.
+        cpu_driver: of the CPUs in each claim; ``None`` for no CPUs.
         cpus: CPUs for each GPU.
         namespace: of the templates; ``None`` for the client's own.
-        release: of the cluster; ``None`` where it is not known.
+        release: of the cluster; ``None`` if unknown.
     """
 
     name: str = DEFAULT_NAME

@@ -1,4 +1,4 @@
-"""What to know of exported claims: for which nodes they are, and what they cannot say."""
+"""Remarks on exported claims: the nodes they are for, and their limits."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,8 +22,9 @@ SLOW_PAIRS = 6
 with the allocator of Kubernetes 1.36.3, 0.6 s at 6 pairs and 3.6 s at 8."""
 
 SLOW_CPUS = 16
-"""CPUs that are devices of their own from which on a claim that cannot be met holds the scheduler
-up: measured with that allocator, 0.8 s for 16 CPUs with 14 free, 7 s for 20 with 18 free."""
+"""Number of individual CPU devices from which an unsatisfiable claim stalls the scheduler: measured
+with that allocator, 0.8 s for 16 CPUs with 14 free, 7 s for 20 with 18 free.
+"""
 
 _SINCE: Mapping[str, str] = {
     NVIDIA_DRIVER: "NVIDIA's driver publishes it from v0.5 on",
@@ -43,7 +44,7 @@ def written(labels: Mapping[str, str]) -> str:
 def shape_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
-    """Yield what to know of one shape and its claims, by size."""
+    """Yield remarks on one shape and its claims, by size."""
     if shape.selector:
         yield hint(f"{shape.title}: for nodes with {written(shape.selector)}")
     elif shape.nodes:
@@ -118,7 +119,7 @@ def _gpu_remarks(
 
 
 def _list_remarks(shape: Shape, options: ClaimOptions) -> Iterator[Remark]:
-    """Yield what NUMA nodes that are lists keep a claim from."""
+    """Yield the limits of claims caused by NUMA nodes in lists."""
     text = f"{shape.title}: {NUMA_NODE} is a list"
     if options.release is None:
         yield warning(
@@ -131,7 +132,7 @@ def _list_remarks(shape: Shape, options: ClaimOptions) -> Iterator[Remark]:
 
 
 def _set_remarks(shape: Shape, specs: Specs, options: ClaimOptions) -> Iterator[Remark]:
-    """Yield what to know of sets, which our driver publishes on some clusters only."""
+    """Yield remarks on sets, which our driver publishes only on some clusters."""
     if not any(size > 1 for size in specs):
         return
     when = "from Kubernetes 1.37 on, or with `dra-devices: sets`"
@@ -145,7 +146,7 @@ def _set_remarks(shape: Shape, specs: Specs, options: ClaimOptions) -> Iterator[
 def _nic_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
-    """Yield what to know of the NICs."""
+    """Yield remarks on the NICs."""
     snapshot = shape.snapshot
     if not snapshot.hcas:
         yield warning(f"{shape.title}: no RDMA NIC is known there: its claims wait for ever")
@@ -179,7 +180,7 @@ def _nic_remarks(
 def _cpu_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
-    """Yield what to know of the CPUs."""
+    """Yield remarks on the CPUs."""
     offered, driver = shape.offered, options.cpu_driver or ""
     cores = offered.cores
     if cores is None:
@@ -224,7 +225,7 @@ def _strict(spec: Mapping[str, Any]) -> set[str]:
 
 
 def _near_by(specs: Specs, request: str) -> tuple[str, ...]:
-    """Return what says that a device of *request* is near GPUs, in words."""
+    """Return the attributes that place a device of *request* near GPUs, in words."""
     words = {"numaNode": "NUMA node", "pcieRoot": "PCIe root"}
     found = {
         words.get(it["matchAttribute"].rpartition("/")[2], it["matchAttribute"])

@@ -46,8 +46,8 @@ def export_claims(shapes: Sequence[Shape], options: ClaimOptions) -> Exported:
     """Return the objects by which pods claim GPUs of *shapes*, a template for each size.
 
     Raises:
-        NothingFound: there is no shape.
-        InputError: no machine has as many GPUs as a size says, or no claim room for as many CPUs.
+        NothingFound: *shapes* is empty.
+        InputError: no machine has enough GPUs for a size, or no claim has room for the CPUs.
     """
     check_name(options.name)
     if not shapes:

@@ -106,12 +106,12 @@ _NO_OPTIONS = ExportOptions()
 def export(
     scheduler: str, nodes: Sequence[ClusterNode], options: ExportOptions = _NO_OPTIONS
 ) -> Exported:
-    """Return what to give *scheduler* so that it knows the topology of *nodes*.
+    """Return the topology of *nodes* in the form of *scheduler*.
 
-    The answer depends on the nodes alone, not on their order.
+    The answer does not depend on the order of nodes.
 
     Raises:
-        NothingFound: the nodes' labels make no topology.
+        NothingFound: the nodes' labels have no topology.
         InputError: an unknown scheduler, or options that it would refuse.
     """
     if scheduler not in _FAMILIES:

@@ -1,4 +1,4 @@
-"""KAI's Topology, and what is built on KAI: Run:ai's network topology and Grove's binding."""
+"""KAI's Topology, and systems built on KAI: Run:ai's network topology and Grove's binding."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A consumer of topologies: what it takes, and what makes it."""
+"""A consumer of topologies: its limits, and the builder of its objects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class Family:
     """One consumer.
 
     Attributes:
-        name: what ``--for`` calls it.
-        build: makes its objects; remarks in its answer are its own alone.
-        max_key: characters that the key of a level may have.
-        joins_by_dots: whether it names a place by its values joined with dots.
-        merges: whether it takes a value for the same place wherever it meets it.
+        name: in ``--for``.
+        build: makes its objects; remarks in its answer are specific to it.
+        max_key: most characters of a level's key.
+        joins_by_dots: whether it names a place by its dot-joined values.
+        merges: whether it treats equal values as the same place everywhere.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Family:
 def group_key(choice: Choice) -> str:
     """Return the level that keeps a group together: the narrowest that joins nodes.
 
-    Where none does, as NVLink on machines of its own, the narrowest above the single node; a
-    region or a zone is taken only if there is nothing else.
+    If none does, as with NVLink within single machines, it is the narrowest above the single node;
+    a region or a zone is only the last resort.
 
     Raises:
-        NothingFound: there is none.
+        NothingFound: no level exists.
     """
     narrow = narrowest(choice)
     close = tuple(key for key in choice.broad if key not in {REGION, ZONE})

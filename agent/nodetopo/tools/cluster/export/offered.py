@@ -1,8 +1,8 @@
-"""What the devices of a machine can be claimed by: the attributes that drivers publish of them.
+"""The attributes of a machine's devices that claims can use, as published by drivers.
 
-A constraint over an attribute leaves out each device that lacks it, and matches values of one name
-only (k8s.io/dynamic-resource-allocation v0.36.3 ``matchAttributeConstraint``). So a claim uses an
-attribute only where all devices of its kind have it.
+A constraint over an attribute excludes devices that lack it, and only matches values of one name
+(k8s.io/dynamic-resource-allocation v0.36.3 ``matchAttributeConstraint``). So a claim uses an
+attribute only if all devices of its kind have it.
 
 Sources, with the versions in which an attribute came:
 
@@ -41,7 +41,7 @@ NIC_NUMA_NODE = f"{NIC_DRIVER}/numaNode"
 """dranet's own attribute, which dra-driver-cpu publishes too."""
 
 NUMA_NODES = (NUMA_NODE, NIC_NUMA_NODE)
-"""Attributes with the NUMA node of a device, the one to prefer first."""
+"""Attributes with the NUMA node of a device, in order of preference."""
 
 CPU_CAPACITY = f"{CPU_DRIVER}/cpu"
 """The CPUs of a device that stands for many."""
@@ -52,8 +52,9 @@ _ASSUMED: Mapping[str, frozenset[str]] = {
     NIC_DRIVER: frozenset({PCIE_ROOT, NIC_NUMA_NODE}),
     CPU_DRIVER: frozenset({NIC_NUMA_NODE}),
 }
-"""Attributes where no slices say which there are: those of the newest NVIDIA driver, and of the
-releases of the others."""
+"""Attributes assumed without slices: those of the newest NVIDIA driver, and of the other drivers'
+releases.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +68,13 @@ class Drivers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpus:
-    """CPUs as their driver publishes them.
+    """The CPUs published by their driver.
 
     Attributes:
         is_individual: whether each CPU is a device; else claims share devices of many CPUs.
-        by_node: CPUs of each NUMA node; of ``None`` those of devices without a NUMA node. Empty
-            where they are not known.
-        places: devices, or NUMA nodes where each CPU is a device; 0 where they are not known.
+        by_node: CPUs of each NUMA node; under ``None``, devices without a NUMA node. Empty if
+            unknown.
+        places: number of devices, or of NUMA nodes if each CPU is a device; 0 if unknown.
         largest: CPUs of the largest of them.
     """
 
@@ -92,19 +93,19 @@ class Cpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """What the devices of a shape can be claimed by.
+    """The attributes and features that claims can use for a shape.
 
     Attributes:
         gpus, nics, cpus: attributes that all of these devices have.
         has_lists: whether a device has its NUMA node as a list (KEP-6072). The scheduler of
             Kubernetes 1.36 matches lists with nothing, whatever its gates: its plugin does not pass
             ``DRAListTypeAttributes`` on to the allocator (``AllocatorFeatures``); 1.37 does.
-        has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs are equal in
-            ``numaNode`` that are on different nodes.
+        has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs on different nodes
+            can match in ``numaNode``.
         has_shares: whether claims share a GPU (consumable capacity), so that each gets a part.
-        has_sets: whether our own driver publishes sets of GPUs; ``None`` where it is not known.
-        cores: the CPUs; ``None`` where none are claimed.
-        is_known: whether slices say so; else it is assumed.
+        has_sets: whether our driver publishes sets of GPUs; ``None`` if unknown.
+        cores: the CPUs; ``None`` if not claimed.
+        is_known: whether it is read from slices, instead of assumed.
     """
 
     gpus: frozenset[str]
@@ -118,7 +119,7 @@ class Offered:
     is_known: bool = True
 
     def with_others(self, other: "Offered") -> "Offered":
-        """Return what both offer: the same machine on another node."""
+        """Return the common features of both: the same machine on another node."""
         cores = self.cores
         if cores is not None and other.cores is not None:
             both = {*cores.by_node} | {*other.cores.by_node}
@@ -146,7 +147,7 @@ class Offered:
 
 
 def assumed(drivers: Drivers) -> Offered:
-    """Return what is assumed of *drivers* whose slices nobody has read."""
+    """Return the assumed features of *drivers* without their slices."""
     return Offered(
         gpus=_ASSUMED.get(drivers.gpus, frozenset({PCI_BUS_ID, PCIE_ROOT})),
         nics=_ASSUMED.get(drivers.nics or "", frozenset({PCIE_ROOT})),
@@ -163,7 +164,7 @@ def offered(
     *,
     has_sets: bool,
 ) -> Offered:
-    """Return what the devices of one machine can be claimed by; *cpus* are ``None`` if unwanted."""
+    """Return the claimable features of one machine's devices; *cpus* are ``None`` if unwanted."""
     of_gpus, of_nics = tuple(gpus), tuple(nics)
     cores = None if cpus is None else tuple(cpus)
     return Offered(
@@ -179,7 +180,7 @@ def offered(
 
 
 def numa_node_of(device: PublishedDevice) -> int | None:
-    """Return the NUMA node of *device*: of a list the first, which is that of the hardware."""
+    """Return the NUMA node of *device*: of a list the first, the hardware's."""
     own = (f"{device.driver}/numaNode", f"{device.driver}/numaNodeID")
     for name in (*NUMA_NODES, *own):
         values = device.values(name)

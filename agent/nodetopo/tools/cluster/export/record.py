@@ -1,4 +1,4 @@
-"""What an export is asked for, and what comes of it."""
+"""The options and the result of an export."""
 
 import re
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ FORMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "topograph": ("engine", "provider"),
     }
 )
-"""Forms by scheduler, the usual one first; empty where there is one only.
+"""Forms by scheduler, the usual one first; empty with only one.
 
-Versions are those of PodGroup, the oldest first, alike in what is used here: Kubernetes 1.36
+Versions are PodGroup's, the oldest first, with the same fields used here: Kubernetes 1.36
 (k8s.io/api v0.36.3 scheduling/v1alpha2), and 1.37 (v0.37.1 scheduling/v1alpha3 and v1beta1), which
-no longer serves the first. Where the API server can be asked, the newest that it serves is the
-usual one.
+no longer serves the first. If the API server can be asked, its newest served version is the usual
+one.
 """
 
 
@@ -38,8 +38,9 @@ SCHEDULERS: tuple[str, ...] = tuple(FORMS)
 
 
 CLAIMS = "dra"
-"""What ``--for`` calls claims of Dynamic Resource Allocation, which are made from devices instead
-of labels."""
+"""The name in ``--for`` of claims of Dynamic Resource Allocation, which are made from devices
+instead of labels.
+"""
 
 
 CLAIM_FORMS = ("alternatives", "plain")
@@ -52,17 +53,16 @@ DEFAULT_NAME = "gpu-topology"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What a person decides about an export.
+    """The user's choices about an export.
 
     Attributes:
-        name: of the object; a lower-case DNS label, which every scheduler takes.
-        prefix: of this program's own labels.
-        levels: label keys, broadest first; empty where they shall be chosen.
-        node_labels: by which the nodes were selected; Kueue binds its flavor to them.
-        form: one of the scheduler's ``FORMS``; ``None`` for the
-            usual one.
-        namespace: of objects that live in one; ``None`` for the scheduler's or the client's own.
-        size: pods of a group, one to a node; ``None`` for as many as the largest place has nodes.
+        name: of the object; a lower-case DNS label, which every scheduler accepts.
+        prefix: of our labels.
+        levels: label keys, broadest first; empty to choose them.
+        node_labels: the selector of the nodes; Kueue binds its flavor to them.
+        form: one of the scheduler's ``FORMS``; ``None`` for the usual one.
+        namespace: of namespaced objects; ``None`` for the scheduler's or the client's default.
+        size: pods of a group, one per node; ``None`` for the node count of the largest place.
         cluster_id: Run:ai's UUID of the cluster.
     """
 
@@ -78,7 +78,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """A sentence for the person beside the export."""
+    """A sentence for the user, in addition to the export."""
 
     kind: Literal["warning", "note"]
     text: str
@@ -86,13 +86,13 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What one scheduler is to be given.
+    """The export for one scheduler.
 
     Attributes:
         objects: for the API server, in the order in which to create them.
-        document: anything else that is written as YAML or JSON; ``None`` if there is none.
-        text: a file of a format of its own; ``None`` if there is none.
-        remarks: what to know about it, the most important first.
+        document: any other YAML or JSON; ``None`` without one.
+        text: a file in another format; ``None`` without one.
+        remarks: about it, the most important first.
     """
 
     objects: tuple[Mapping[str, Any], ...] = ()
@@ -102,7 +102,7 @@ class Exported:
 
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-"""What Run:ai and LWS, the strictest, take as a name; the others take more."""
+"""Names accepted by Run:ai and LWS, the strictest consumers."""
 
 
 def check_name(name: str) -> None:
@@ -117,10 +117,10 @@ def check_name(name: str) -> None:
 
 
 def warning(text: str) -> Remark:
-    """Return a remark on what may go wrong."""
+    """Return a remark on a possible problem."""
     return Remark(kind="warning", text=text)
 
 
 def hint(text: str) -> Remark:
-    """Return a remark on how to use what was exported."""
+    """Return a remark on using the export."""
     return Remark(kind="note", text=text)

@@ -1,9 +1,9 @@
-"""Which machines a cluster has, by what DRA drivers publish of their GPUs and NICs.
+"""The machines of a cluster, by their GPUs and NICs in DRA drivers' slices.
 
 Nodes are of one shape if their GPUs are of one product and have the same PCI addresses, NUMA nodes
-and PCIe roots: then one claim fits all of them. What no driver publishes, above all NVLinks, is
-taken from a machine that is known to have just these GPUs; where none is, the shape is ranked by
-NUMA nodes and PCIe roots alone.
+and PCIe roots: then one claim fits all of them. Unpublished facts, mainly NVLinks, are taken from a
+known machine with the same GPUs; without one, the shape is ranked by NUMA nodes and PCIe roots
+alone.
 """
 
 import re
@@ -26,26 +26,26 @@ _WHOLE = "gpu"
 (dra-driver-nvidia-gpu ``cmd/gpu-kubelet-plugin/deviceinfo.go``)."""
 
 _SET = "gpu-set"
-"""The same attribute of a set of GPUs of our own driver (:mod:`devices`)."""
+"""The same attribute of a set of GPUs of our driver (:mod:`devices`)."""
 
 _TELLING = ("nvidia.com/gpu.product", "nvidia.com/gpu.machine", "node.kubernetes.io/instance-type")
-"""Labels by which nodes of one shape may be known: of GPU Feature Discovery, and of clouds."""
+"""Labels that can identify nodes of one shape: of GPU Feature Discovery, and of clouds."""
 
 _OWN = ("interconnect",)
-"""The same among our own labels, below their prefix."""
+"""The same for our labels, below their prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Machines that one claim fits.
+    """Machines that share claims.
 
     Attributes:
         name: a part of the names of its objects, unique among the shapes of a cluster.
-        snapshot: one of the machines, as far as it is known.
-        nodes: those that have it, sorted; empty where the machine is none of a cluster.
-        selector: labels that these nodes have and no other node with GPUs; empty where none tell.
+        snapshot: the known facts of one of the machines.
+        nodes: of this shape, sorted; empty if the machine is not in a cluster.
+        selector: labels that only these nodes with GPUs have; empty if none do.
         has_nvlinks: whether the snapshot has the NVLinks, or is known to be without.
-        offered: what its devices can be claimed by.
+        offered: the claimable attributes of its devices.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Shape:
 
     @property
     def title(self) -> str:
-        """What people call it: ``8x NVIDIA H100 80GB HBM3``."""
+        """The display name: ``8x NVIDIA H100 80GB HBM3``."""
         return _title([gpu.product for gpu in self.snapshot.gpus])
 
 
 def shape_of(snapshot: Snapshot, drivers: Drivers | None = None) -> Shape:
-    """Return the shape of one whole machine; what it offers is read from its slices, or assumed."""
+    """Return the shape of one whole machine; its offer is read from its slices, or assumed."""
     own = drivers or Drivers()
     found = offered_by(snapshot.published or (), own)
     return Shape(
@@ -80,15 +80,15 @@ def shapes_of(
     drivers: Drivers | None = None,
     prefix: str,
 ) -> tuple[Shape, ...]:
-    """Return the shapes of the nodes of which *published* has devices, the most frequent first.
+    """Return the shapes of the nodes in *published*, the most frequent first.
 
     Args:
         published: the devices of each node, of all drivers.
-        nodes: the nodes with their labels; may be fewer, or none.
+        nodes: the nodes with their labels; can be fewer, or empty.
         known: machines with all their links.
-        drivers: whose devices are asked for; without NICs, nodes are of one shape whatever NICs
-            they have, and so with CPUs.
-        prefix: of our own labels.
+        drivers: of the requested devices; without NICs, the shape does not depend on the NICs, and
+            likewise for CPUs.
+        prefix: of our labels.
     """
     own = drivers or Drivers()
     groups: dict[tuple[Snapshot, str], list[str]] = {}
@@ -129,7 +129,7 @@ def shapes_of(
 
 
 def offered_by(devices: Iterable[PublishedDevice], drivers: Drivers) -> Offered:
-    """Return what the *devices* of one node can be claimed by."""
+    """Return the claimable attributes of one node's *devices*."""
     every = tuple(devices)
     kinds = {it.attributes.get(f"{drivers.gpus}/type") for it in every if it.driver == drivers.gpus}
     return offered(
@@ -141,7 +141,7 @@ def offered_by(devices: Iterable[PublishedDevice], drivers: Drivers) -> Offered:
 
 
 def _is_gpu(device: PublishedDevice, driver: str) -> bool:
-    """Return whether *device* is a whole GPU; one of our own driver for admin access is not."""
+    """Return whether *device* is a whole GPU, except our devices for admin access."""
     kind = device.attributes.get(f"{driver}/type", _WHOLE)
     return device.driver == driver and kind == _WHOLE and pci_of(device) is not None
 
@@ -152,9 +152,9 @@ def _is_rdma(device: PublishedDevice, driver: str | None) -> bool:
 
 
 def machine_of(devices: Iterable[PublishedDevice], driver: str, nic_driver: str | None) -> Snapshot:
-    """Return the machine as the *devices* of its drivers describe it.
+    """Return the machine described by the *devices* of its drivers.
 
-    GPUs are those of *driver*, by PCI address, and HCAs the RDMA devices of *nic_driver*.
+    GPUs come from *driver*, by PCI address, and HCAs are the RDMA devices of *nic_driver*.
     """
     gpus: dict[PciAddress, PublishedDevice] = {}
     hcas: dict[PciAddress, PublishedDevice] = {}
@@ -198,9 +198,9 @@ def _path(device: PublishedDevice, address: PciAddress) -> PciPath | None:
 
 
 def with_links(snapshot: Snapshot, known: Iterable[Snapshot]) -> Snapshot | None:
-    """Return the machine of *known* with just the GPUs of *snapshot*; ``None`` if none has them.
+    """Return the machine of *known* with exactly the GPUs of *snapshot*, or ``None``.
 
-    A NUMA node that is not published, as by NVIDIA's driver v0.4, may be any.
+    An unpublished NUMA node, as with NVIDIA's driver v0.4, matches any.
     """
     wanted = {gpu.pci: gpu for gpu in snapshot.gpus}
     return next((machine for machine in known if _has_gpus(machine, wanted)), None)

@@ -83,8 +83,8 @@ def _build(choice: Choice, options: ExportOptions) -> Exported:
 def _switches(choice: Choice) -> tuple[_Switch, ...]:
     """Return one switch for each place, the narrowest first, and one above them all.
 
-    Without the one above, no job could span two places. Levels that divide nothing make no
-    switches of their own, nor do those that join nothing: a node is no switch.
+    Without the topmost, no job could span two places. Levels that do not divide, or that only have
+    single nodes, get no switches.
     """
     keys = telling(choice.nodes, tuple(filter(choice.joins, choice.broad)))
     found = places(choice.nodes, keys)
@@ -99,10 +99,10 @@ def _switches(choice: Choice) -> tuple[_Switch, ...]:
 
 
 def _blocks(choice: Choice, options: ExportOptions) -> _Blocks | None:
-    """Return the places of NVLink that have two nodes or more; ``None`` if there are none.
+    """Return the NVLink places with two nodes or more; ``None`` without any.
 
-    Of levels that somebody named, those of the narrowest. Each block must have at least the
-    base size of nodes, so that one of a single node would make it one for all.
+    With named levels, the narrowest counts. Each block must have at least the base size of nodes,
+    so a block of a single node would reduce the size of all to one.
     """
     if not options.levels and not {*choice.broad} & {*nvlink_keys(options.prefix)}:
         return None
@@ -123,10 +123,10 @@ def _blocks(choice: Choice, options: ExportOptions) -> _Blocks | None:
 
 
 def _names(nodes: Sequence[ClusterNode]) -> tuple[str, ...]:
-    """Return the names of *nodes*, none of which may mean anything else in a host list.
+    """Return the names of *nodes*, all unambiguous in a host list.
 
     Raises:
-        InputError: one might.
+        InputError: a name is ambiguous.
     """
     for node in nodes:
         if not is_dns_name(node.name):
@@ -135,7 +135,7 @@ def _names(nodes: Sequence[ClusterNode]) -> tuple[str, ...]:
 
 
 def _remarks(choice: Choice, blocks: _Blocks | None) -> tuple[Remark, ...]:
-    """Return what to know of nodes; *blocks* are those that were printed."""
+    """Return remarks on the nodes; *blocks* are the printed ones."""
     found = []
     if blocks is not None and blocks.outside:
         found.append(warning(f"in no block, each alone in its place: {named(blocks.outside)}"))

@@ -1,4 +1,4 @@
-"""Helm values by which Topograph takes NVLink domains from labels instead of asking each node."""
+"""Helm values that make Topograph read NVLink domains from labels instead of asking nodes."""
 
 from nodetopo.errors import NothingFound
 from nodetopo.tools.cluster.export.objects import Family, always, narrowest
@@ -14,9 +14,9 @@ _OWN_NODE = "node-"
 def _build(choice: Choice, options: ExportOptions) -> Exported:
     """Return values of its chart (Topograph v1.0.0 charts/topograph/values.yaml).
 
-    The label must be one of NVLink domains across nodes, and Topograph can do with nodes that lack
-    it. One that also stands for single machines will not do: Topograph would make blocks of one
-    node, and derive the size of all blocks from the smallest (its docs/engines/slurm.md).
+    The label must mark NVLink domains across nodes; nodes can lack it. A label that also marks
+    single machines is unsuitable: Topograph would make blocks of one node, and derive the size of
+    all blocks from the smallest (its docs/engines/slurm.md).
     """
     own = nvlink_keys(options.prefix)[1]
     values = [node.labels.get(own, _OWN_NODE) for node in choice.gpus]

@@ -1,4 +1,4 @@
-"""Volcano's HyperNodes, or the configuration by which it makes them from labels itself."""
+"""Volcano's HyperNodes, or its configuration for making them from labels."""
 
 from collections.abc import Mapping
 from typing import Any
