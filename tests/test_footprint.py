@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +55,8 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 
 DAEMON_PACKAGES = {
     *("admission", "allocation", "backoff", "checks", "cli", "components"),
-    *("config", "daemon", "deviceplugin"),
-    *(
-        "dra",
-        "errors",
-        "footprint",
-        "formats",
-        "health",
-        "kernel",
-        "kubeapi",
-        "labels",
-        "machines",
-        "model",
-    ),
-    *("nccl", "outage", "probes", "publish", "rdma", "rdmaplugin", "store", "topology", "zones"),
+    *("deviceplugin", "errors", "footprint", "formats", "kernel", "kubeapi", "machines", "model"),
+    *("nccl", "outage", "probes", "rdma", "topology"),
 }
 DAEMON_COMMANDS = {
     *("daemon", "files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")
@@ -87,8 +76,15 @@ EVERYTHING = (
     *("--measure-pods", "--publish-pod-events", "--explain-rejections", "--audit-node"),
     *("--publish-zones", "--annotate-pods", "--nccl-hints", "--topology-levels=auto"),
     "--expect-run-times",
-    *("--device-list-strategy=envvar", "--log-format=json", "--metrics-address=127.0.0.1:0"),
 )
+
+OFF = {
+    *("admission", "probes.pods.manifest", "components.audit.rejections_loop"),
+    *("components.dra.loop", "components.rdma.plan", "components.rdma.joint"),
+    *("components.zones.component", "components.gpus.run_times"),
+    *("deviceplugin.cdi_writer", "deviceplugin.driver_files", "nccl.xml"),
+}
+"""Modules of features that no default setting turns on."""
 
 WRITE = """
 import atexit, json, sys
@@ -154,8 +150,10 @@ def standard(loaded: set[str]) -> set[str]:
 
 
 @contextmanager
-def daemon(tmp_path: Path, nvml: FakeNvml, loaded: Path) -> Iterator[list[dict[str, Any]]]:
-    """Run a daemon with everything on and an API server that does not answer; yield its log."""
+def daemon(
+    tmp_path: Path, nvml: FakeNvml, loaded: Path, features: tuple[str, ...]
+) -> Iterator[list[dict[str, Any]]]:
+    """Run a daemon with *features* and an API server that does not answer; yield its log."""
     account = tmp_path / "account"
     account.mkdir()
     (account / "token").write_text("t")
@@ -164,7 +162,8 @@ def daemon(tmp_path: Path, nvml: FakeNvml, loaded: Path) -> Iterator[list[dict[s
     sockets.mkdir()
     kubelet = FakeKubelet(sockets)
     command = [
-        *(sys.executable, "-S", "-c", DAEMON, str(loaded), str(account), "run", *EVERYTHING),
+        *(sys.executable, "-S", "-c", DAEMON, str(loaded), str(account), "run", *features),
+        *("--device-list-strategy=envvar", "--log-format=json", "--metrics-address=127.0.0.1:0"),
         *("--node-name=n", f"--device-plugin-dir={sockets}", f"--host-root={tmp_path}"),
         f"--nvml-library={library(user_cache())}",
         f"--health-file={tmp_path / 'health.json'}",
@@ -198,7 +197,7 @@ def daemon(tmp_path: Path, nvml: FakeNvml, loaded: Path) -> Iterator[list[dict[s
 def test_the_daemon_loads_what_it_needs_and_nothing_else(tmp_path: Path, nvml: FakeNvml) -> None:
     written = tmp_path / "modules"
     wanted = {"resource registered", "rejected pods not watched"}
-    with daemon(tmp_path, nvml, written) as log:
+    with daemon(tmp_path, nvml, written, EVERYTHING) as log:
         for line in log:
             wanted.discard(line["event"])
             if not wanted:
@@ -219,6 +218,19 @@ def test_the_daemon_loads_what_it_needs_and_nothing_else(tmp_path: Path, nvml: F
     } <= loaded
     assert not {"asyncio", "grpc.aio", "kubernetes", "pynvml"} & loaded
     assert not {"nodetopo.probes.nvml.reading", "nodetopo.deviceplugin.fake_kubelet"} & loaded
+
+
+def test_a_daemon_with_default_settings_loads_no_feature_that_is_off(
+    tmp_path: Path, nvml: FakeNvml
+) -> None:
+    written = tmp_path / "modules"
+    with daemon(tmp_path, nvml, written, ()) as log:
+        assert any(line["event"] == "node audited" for line in log)
+    loaded = set(json.loads(written.read_text()))
+    assert "nodetopo.components.audit.loop" in loaded
+    assert not {f"nodetopo.{name}" for name in OFF} & loaded
+    for name in OFF:
+        assert find_spec(f"nodetopo.{name}") is not None
 
 
 def test_the_nvml_child_loads_what_it_needs_and_nothing_else(

@@ -23,6 +23,9 @@ OTHERS_VENDORS = ("nvidia.com", "k8s.device-plugin.nvidia.com")
 ANNOTATION_PREFIX = "cdi.k8s.io/"
 """The prefix that container runtimes look for (CDI v1.1.0, pkg/cdi/annotations.go)."""
 
+ALL = "all"
+"""The device that is everything of its kind at once."""
+
 _PLUGIN = "nvidia-device-plugin"
 """The plugin's part of the key, as in NVIDIA's (k8s-device-plugin v0.19.0,
 internal/plugin/server.go), for programs that match it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from nodetopo.deviceplugin.cdi import is_device
+from nodetopo.deviceplugin.cdi import ALL, is_device
 from nodetopo.deviceplugin.cdi_hooks import (
     CREATE_LINKS,
     ENABLE_COMPAT,
@@ -26,9 +26,6 @@ from nodetopo.model.gpu import Gpu
 
 Spec: TypeAlias = Mapping[str, Any]
 """A specification, to be written as JSON."""
-
-ALL = "all"
-"""The device that is everything of its kind at once."""
 
 _LOWEST_VERSION = "0.3.0"
 """The version of a specification without later features."""

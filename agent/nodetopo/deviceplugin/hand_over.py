@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodetopo.deviceplugin.cdi import KIND
-from nodetopo.deviceplugin.cdi_spec import ALL
+from nodetopo.deviceplugin.cdi import ALL, KIND
 from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.model.cdi import DIRECTORIES, CdiRegistry, CdiSpec, directory
 from nodetopo.model.host import ContainerToolkit, HostSettings, RuntimeConfig

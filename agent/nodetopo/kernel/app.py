@@ -176,16 +176,14 @@ class Daemon:
 
     def _serve(self, address: str) -> None:
         """Serve metrics, unless the address cannot be used."""
-        # Loaded after the registration: see _run_publishers.
-        from nodetopo.kernel.http.families import families, readings  # noqa: PLC0415
-        from nodetopo.kernel.http.server import serve_metrics  # noqa: PLC0415
+        from nodetopo.kernel.http import families, server  # noqa: PLC0415 - see _run_publishers
 
         kernel, log = self.kernel, structlog.get_logger()
-        families()  # imports what a scrape must not
+        families.families()  # imports what a scrape must not
         try:
-            self._metrics = serve_metrics(
+            self._metrics = server.serve_metrics(
                 address,
-                lambda: readings(kernel),
+                lambda: families.readings(kernel),
                 kernel.not_ready,
                 kernel.heartbeats.silence_s,
                 page=kernel.page,

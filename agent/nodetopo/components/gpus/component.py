@@ -225,13 +225,10 @@ class Gpus(Component):
         """Compare registrations with the kubelet's own list, once there are any."""
         if self.kernel.wait_registered(stopping):
             return
-        from nodetopo.components.gpus.registration_loop import (  # noqa: PLC0415 - after it
-            RegistrationLoop,
-        )
-        from nodetopo.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - same
+        from nodetopo.components.gpus.registration_loop import loop_of  # noqa: PLC0415 - after it
 
-        kubelet = PodResources(self.kernel.settings.pod_resources_socket)
-        RegistrationLoop(lambda: self.plugins.running, kubelet).run(stopping)
+        socket = self.kernel.settings.pod_resources_socket
+        loop_of(lambda: self.plugins.running, socket).run(stopping)
 
     def _run_run_times(self, stopping: threading.Event) -> None:
         """Learn from pods how long they run, once the devices are registered."""

@@ -2,20 +2,22 @@
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from nodetopo.allocation.measured import BandwidthTable
 from nodetopo.allocation.rules import Model, Policy
 from nodetopo.components.gpus.settings import GpuSettings
-from nodetopo.deviceplugin.cdi_writer import CdiSettings, CdiWriter
 from nodetopo.deviceplugin.devices import Minors, read_minors
 from nodetopo.deviceplugin.host_nodes import imex_problems
-from nodetopo.deviceplugin.nccl_file import NcclHints
 from nodetopo.deviceplugin.resources import MigStrategy, Resource, Rules, Shared
 from nodetopo.deviceplugin.settings import Feature, NumaReport, PluginSettings, Strategy
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.settings.data_files import load
 from nodetopo.kernel.settings.policies import TimeSlicing
+
+if TYPE_CHECKING:  # loaded where settings ask for these files
+    from nodetopo.deviceplugin.cdi_writer import CdiWriter
+    from nodetopo.deviceplugin.nccl_file import NcclHints
 
 
 def load_table(settings: GpuSettings) -> BandwidthTable | None:
@@ -49,8 +51,8 @@ class PluginPlan:
     rules: Rules
     plugin: PluginSettings
     is_auto: bool
-    cdi: CdiWriter | None
-    nccl: NcclHints | None
+    cdi: "CdiWriter | None"
+    nccl: "NcclHints | None"
     warnings: tuple[str, ...]
     is_simulated: bool
 
@@ -90,13 +92,20 @@ class PluginPlan:
         )
         cdi = None
         if settings.cdi_spec == "write" and not is_simulated:
-            cdi = CdiSettings(
+            from nodetopo.deviceplugin import cdi_writer  # noqa: PLC0415 - see above
+
+            files = cdi_writer.CdiSettings(
                 directory=settings.cdi_spec_dir,
                 kind=settings.cdi_kind,
                 hook=settings.cdi_hook,
                 disabled_hooks=settings.cdi_disable_hooks,
             )
-        nccl = None if is_simulated else plugin.nccl_hints
+            cdi = cdi_writer.CdiWriter(files, plugin)
+        nccl = None
+        if plugin.nccl_hints is not None and not is_simulated:
+            from nodetopo.deviceplugin import nccl_file  # noqa: PLC0415 - see above
+
+            nccl = nccl_file.NcclHints(plugin.nccl_hints, host_root=settings.host_root)
         return cls(
             settings=settings,
             table=table,
@@ -108,8 +117,8 @@ class PluginPlan:
             ),
             plugin=plugin,
             is_auto=Strategy.AUTO in asked,
-            cdi=None if cdi is None else CdiWriter(cdi, plugin),
-            nccl=None if nccl is None else NcclHints(nccl, host_root=settings.host_root),
+            cdi=cdi,
+            nccl=nccl,
             warnings=() if is_simulated else _missing_channels(settings, plugin),
             is_simulated=is_simulated,
         )

@@ -7,12 +7,14 @@ GetAllocatableResources: the healthy devices that it knows) decides.
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from nodetopo.deviceplugin.plugin import PluginState
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.model.node import NodeOffer
+from nodetopo.probes.kubelet.podresources import PodResources
 
 ASK_S = 10.0
 """Interval between questions to the kubelet while it lists the devices: 2 ms of CPU each. The end
@@ -139,3 +141,8 @@ class RegistrationLoop(PeriodicLoop):
             f"the kubelet accepted {resource} and lists none of its {len(ids)} devices as "
             "allocatable — another device plugin may have taken it: see the sockets beside ours"
         )
+
+
+def loop_of(plugins: Callable[[], Mapping[str, Plugin]], socket: Path) -> RegistrationLoop:
+    """Return the loop that asks the kubelet behind *socket*."""
+    return RegistrationLoop(plugins, PodResources(socket))
