@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nodetopo.allocation.allocator import Allocation, Allocator, Alternative
+from nodetopo.allocation.best_effort import BestEffort, PeerPanics
 from nodetopo.allocation.explain import compared, names
 from nodetopo.allocation.measured import coverage
 from nodetopo.allocation.requests import resolve, usable
@@ -341,8 +342,6 @@ def _comparison(request: Request, ours: Allocation, args: Namespace) -> Answer:
     Raises:
         InputError: the policy is not imitated for these GPUs.
     """
-    from nodetopo.allocation.best_effort import BestEffort, PeerPanics  # noqa: PLC0415 - only here
-
     chosen: tuple[str | None, ...] = ()  # in NVIDIA's order; `None` is a device that does not exist
     theirs: Allocation | None = None
     crash: str | None = None
