@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodetopo.components.rdma.pools_file import MOST_POOLS, load_rdma, parse
+from nodetopo.components.rdma.pools_file import MOST_POOLS, parse
+from nodetopo.components.rdma.settings import load_pools
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.resolve import Resolved
 from nodetopo.rdma.pools import Pool, RdmaConfig, Selectors, SharingMode
@@ -230,13 +231,13 @@ def test_the_file_of_the_settings_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({"configList": [ENTRY]}))
     environment = {"NODETOPO_RDMA_CONFIG": str(path), "NODETOPO_RDMA_MODE": "chosen"}
     settings = Resolved.of(flags={}, environment=environment).settings
-    config = load_rdma(settings)
+    config = load_pools(settings)
     assert config is not None
     assert config.pools[0].mode is SharingMode.CHOSEN
     path.unlink()
     with pytest.raises(InputError, match=r"config\.json is not a file — name an RDMA config"):
-        load_rdma(settings)
-    assert load_rdma(Resolved.of(flags={}, environment={}).settings) is None
+        load_pools(settings)
+    assert load_pools(Resolved.of(flags={}, environment={}).settings) is None
 
 
 def test_the_usual_place_is_the_default_where_the_file_is_there(

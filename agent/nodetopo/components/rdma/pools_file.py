@@ -10,8 +10,8 @@ warning. Three keys are extensions that the plugin ignores: ``mode`` and ``issm`
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from nodetopo.components.rdma.settings import HcaSettings
 from nodetopo.errors import InputError
 from nodetopo.formats.document import Value, read_configuration
 from nodetopo.kernel.settings.data_files import read_text
@@ -45,21 +45,14 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _PCI_ID = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
 
 
-def load_rdma(settings: HcaSettings) -> RdmaConfig | None:
-    """Return the pools that *settings* name a file of; ``None`` where they name none.
+def load(path: Path, *, mode: SharingMode, with_issm: bool) -> RdmaConfig:
+    """Return the pools of the file *path*; *mode* and *with_issm* are as for :func:`parse`.
 
     Raises:
         InputError: the file cannot be read, or is no such configuration.
     """
-    path = settings.rdma_config
-    if path is None:
-        return None
-    return parse(
-        str(path),
-        read_text(path, "an RDMA configuration"),
-        mode=SharingMode(settings.rdma_mode),
-        with_issm=settings.rdma_issm,
-    )
+    text = read_text(path, "an RDMA configuration")
+    return parse(str(path), text, mode=mode, with_issm=with_issm)
 
 
 def parse(

@@ -91,8 +91,7 @@ def load_pools(settings: HcaSettings) -> RdmaConfig | None:
     """
     if settings.rdma_config is None:
         return None
-    from nodetopo.components.rdma.pools_file import (  # noqa: PLC0415 - PyYAML, which only a file needs
-        load_rdma,
-    )
+    from nodetopo.components.rdma.pools_file import load  # noqa: PLC0415 - PyYAML for a file only
 
-    return load_rdma(settings)
+    mode = SharingMode(settings.rdma_mode)
+    return load(settings.rdma_config, mode=mode, with_issm=settings.rdma_issm)
