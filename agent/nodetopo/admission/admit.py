@@ -1,14 +1,14 @@
-"""What a node's Topology Manager would answer for pods, container by container.
+"""A node's Topology Manager's answers for pods, container by container.
 
-The managers of the kubelet run on what the snapshot knows about the node (kubernetes 1.36
-pkg/kubelet/cm; compared with the real kubelet in the lab). The story, in the order of the modules:
+The kubelet's managers run on the snapshot's facts about the node (kubernetes 1.36 pkg/kubelet/cm;
+compared with the real kubelet in the lab). The story, in the order of the modules:
 
 1. :mod:`~nodetopo.admission.snapshot` builds the node's managers:
    :mod:`~nodetopo.admission.cpu_manager` (with :mod:`~nodetopo.admission.cpu_assignment`),
    :mod:`~nodetopo.admission.memory_manager` and :mod:`~nodetopo.admission.device_manager`;
    :mod:`~nodetopo.admission.state` says what running pods hold.
-2. :func:`admit` admits one pod after the other, each on what the pods before it left.
-3. :mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
+2. :func:`admit` admits one pod after the other, each on what the pods before it left. 3.
+:mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
    :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, the Topology
    Manager merges them (:mod:`~nodetopo.admission.merge`), and the containers get their resources,
    or the pod is refused (:mod:`~nodetopo.admission.errors`).

@@ -237,9 +237,9 @@ class _CpuAccumulator:
         self.wanted -= len(cpus)
 
     def take_whole(self, level: str, parts: list[int]) -> None:
-        """Take those of *parts* that are wholly free, while they are wanted whole.
+        """Take the fully free *parts*, while whole parts are wanted.
 
-        Cores and sockets are whole with the average number of CPUs, others with all their own.
+        Cores and sockets are whole with the average number of CPUs, others with all their CPUs.
         """
         free, members = self.layout.grouped(level, self.free), self.layout.members(level)
         sizes = {"core": self.layout.per_core, "socket": self.layout.per_socket}
@@ -286,7 +286,7 @@ class _CpuAccumulator:
         return self.ordered(*self.levels[: self.levels.index(level) + 1], *below)
 
     def ordered(self, *levels: str) -> list[int]:
-        """Return the parts of the last of *levels* with free CPUs, by those of the levels before.
+        """Return the parts of the last of *levels* with free CPUs, ordered by earlier levels.
 
         Within the same part, the one with the fewest free CPUs comes first, then the lowest number.
         """

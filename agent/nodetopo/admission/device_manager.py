@@ -71,7 +71,7 @@ class Devices:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether all devices are near NUMA nodes that the machine does not have."""
+        """Whether all devices are near NUMA nodes that the machine lacks."""
         return all(nodes and not nodes & self.machine for nodes in self.nodes.values())
 
     @property

@@ -62,7 +62,7 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
 def of_claims(
     outcome: PodOutcome, nodes: Callable[[CpuSet], Nodes], near: Mapping[str, Nodes]
 ) -> Iterator[str]:
-    """Yield what ResourceClaims mean for the alignment of the pod.
+    """Yield remarks on ResourceClaims and the alignment of the pod.
 
     DRA does not feed the Topology Manager: devices are prepared after admission, which aligns the
     rest without them (kubernetes 1.36 pkg/kubelet/cm/dra/manager.go PrepareResources; website issue
@@ -70,7 +70,7 @@ def of_claims(
 
     Args:
         nodes: returns the NUMA nodes of CPUs.
-        near: those of the GPUs that claims were allocated already, by container.
+        near: the NUMA nodes of GPUs already allocated to claims, by container.
     """
     for each in outcome.containers:
         container = each.container

@@ -102,7 +102,7 @@ class MemoryManager:
         return blocks
 
     def take(self, nodes: tuple[int, ...], kind: str, size: int) -> None:
-        """Take *size* bytes as far as they are free, from the first of *nodes* first."""
+        """Take *size* free bytes from *nodes*, in order, or as many as there are."""
         for node in (self.nodes[id_] for id_ in nodes):
             node.assignments += 1
             node.cells = nodes
@@ -145,7 +145,7 @@ class MemoryManager:
         )
 
     def _place(self, wanted: Amounts, merged: Hint) -> int:
-        """Return the nodes to pin *wanted* on: those of *merged*, extended where needed."""
+        """Return the nodes to pin *wanted* on: *merged*'s, extended if needed."""
         mask, is_preferred = merged.mask, merged.preferred
         if mask is None:
             problem = "get the default NUMA affinity, no NUMA nodes with enough memory is available"

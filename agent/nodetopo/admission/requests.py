@@ -1,4 +1,4 @@
-"""What a pod requests from the aligning managers: whole CPUs, memory and devices.
+"""A pod's requests from the aligning managers: whole CPUs, memory and devices.
 
 Source: kubernetes 1.36 pkg/kubelet/cm/cpumanager/policy_static.go (guaranteedCPUs),
 memorymanager/policy_static.go (getContainerRequestedResources) and devicemanager/topology_hints.go.
@@ -20,7 +20,7 @@ _MEBI = 2
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a container, or in scope ``pod`` a whole pod, requests from the managers at once."""
+    """The simultaneous requests of a container, or in scope ``pod`` of a whole pod."""
 
     devices: Amounts
     cpus: int

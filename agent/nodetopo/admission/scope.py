@@ -21,11 +21,11 @@ _UNALIGNED = Hint(None, preferred=False)
 
 @dataclass(slots=True, kw_only=True)
 class ContainerOutcome:
-    """What a container is given; a part that the kubelet did not come to is empty.
+    """A container's resources; parts that the kubelet did not reach are empty.
 
     Attributes:
-        requested: what the hints are for, by resource, in the unit of requests. In scope ``pod``
-            it is what the whole pod requests at once.
+        requested: the amounts of the hints, by resource, in the unit of requests; in scope ``pod``
+            the whole pod's.
         hints: of all managers, by resource; in scope ``pod`` the pod's.
         merged: the merged hint; ``None`` under policy ``none``.
     """

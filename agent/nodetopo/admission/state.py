@@ -1,4 +1,4 @@
-"""What the sources of a snapshot say: the kubelet's options, and what active pods hold."""
+"""The sources of a snapshot: the kubelet's options, and the holdings of active pods."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _MOST_DIGITS = 7
 
 
 def choice(value: str | None, field: str, choices: Collection[str]) -> str:
-    """Return *value*, which is that of *field* of the kubelet's settings.
+    """Return *value*, of *field* of the kubelet's settings.
 
     Raises:
-        Missing: it is not known, or the kubelet does not start with it.
+        Missing: it is unknown, or the kubelet does not start with it.
     """
     if value is None:
         raise Missing(field)
@@ -82,8 +82,8 @@ class ActivePods:
     def cpus(self) -> dict[str, dict[str, frozenset[int]]] | None:
         """Return the exclusive CPUs of each pod (by :func:`pod_key`) and container.
 
-        CPUs that containers of a pod share are those of a container without a name. ``None``
-        where those of one container are not known; the same goes for the methods below.
+        CPUs shared by a pod's containers are listed under a container without a name. ``None`` if a
+        container's CPUs are unknown; the same applies to the methods below.
         """
         if self._lacks("cpus"):
             return None
@@ -109,7 +109,7 @@ class ActivePods:
     def memory(self) -> dict[str, dict[str, tuple[HeldMemory, ...]]] | None:
         """Return the pinned memory of each pod and container.
 
-        That of a whole pod, its containers' included, is of a container without a name.
+        A whole pod's, its containers' included, is listed under a container without a name.
         """
         if self._lacks("memory"):
             return None

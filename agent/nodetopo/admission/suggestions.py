@@ -268,7 +268,7 @@ class Variant:
 
     @property
     def is_single(self) -> bool:
-        """Whether only one amount differs."""
+        """Whether exactly one amount differs."""
         return len(self.touched) == 1
 
 
@@ -402,7 +402,7 @@ class Breakpoints:
 
     @property
     def _shifts(self) -> tuple[int, ...]:
-        """What others may take of the same NUMA nodes."""
+        """Amounts that others can take of the same NUMA nodes."""
         return (0, self.others)
 
     def _down(self, amount: int) -> int:

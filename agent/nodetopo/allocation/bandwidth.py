@@ -109,11 +109,11 @@ def with_measured_pairs(facts: Facts, measured: Measured | None) -> Facts:
 
 
 def ring_bandwidth(facts: Facts, members: Sequence[int]) -> int:
-    """Return what rings through *members* carry.
+    """Return the bandwidth of rings through *members*.
 
-    Over NVSwitches every hop has the full width of a GPU. In a mesh each ring that closes over
-    NVLinks of its own is used in both directions. Otherwise the widest ring decides; on PCIe
-    alone that is the worst pair, since a ring in tree order crosses each uplink once.
+    Over NVSwitches every hop has the full width of a GPU. In a mesh, each ring with separate
+    NVLinks is used in both directions. Otherwise the widest ring decides; on PCIe alone that is the
+    worst pair, since a ring in tree order crosses each uplink once.
     """
     if len(members) < 2:
         return 0
@@ -160,7 +160,7 @@ def disjoint_rings(links: Square) -> int:
 def widest_ring(hops: Square, members: Sequence[int]) -> int:
     """Return the greatest width at which a ring through all *members* closes.
 
-    The width of a ring is that of its narrowest hop. At least three vertices, all joined.
+    The width of a ring is its narrowest hop's. At least three vertices, all joined.
     """
     widths = sorted({hops[a][b] for a, b in combinations(members, 2)}, reverse=True)
     return next(width for width in widths if closes(hops, members, width))
@@ -195,8 +195,8 @@ def joined_at(hops: Square, width: int) -> list[int]:
 def disjoint_trees(links: Square) -> int:
     """Return how many spanning trees fit into the multigraph *links* without sharing a link.
 
-    That is the minimum, over all partitions of the vertices, of the links between parts divided
-    by the number of parts less one (Nash-Williams 1961, Tutte 1961). At least two vertices.
+    It is the minimum, over all partitions of the vertices, of the links between parts divided by
+    the number of parts less one (Nash-Williams 1961, Tutte 1961). At least two vertices.
     """
     count = len(links)
     if count > MOST_TREE_VERTICES:

@@ -1,9 +1,9 @@
-"""NVIDIA's best-effort policy, imitated for comparison: what its device plugin would prefer.
+"""NVIDIA's best-effort policy, imitated for comparison with its device plugin's preference.
 
-The policy divides *all* free GPUs into sets of the requested size, in the way with the most
-points, and hands out the best set of that division (go-gpuallocator v0.6.0). Of equals the first
-wins, so the answer depends on the order of the list; :mod:`nodetopo.tools.simulate.kubelet_order`
-has the kubelet's. Its answers and crashes are compared with those of the Go library in tests/bench.
+The policy divides *all* free GPUs into sets of the requested size, in the way with the most points,
+and hands out the best set of that division (go-gpuallocator v0.6.0). In a tie the first wins, so
+the answer depends on the order of the list; :mod:`nodetopo.tools.simulate.kubelet_order` has the
+kubelet's. tests/bench compares its answers and crashes with the Go library's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,9 @@ MOST_NVLINKS = 18
 """NVLinks of one pair beyond which its reader stops counting (same, internal/links)."""
 
 LOPSIDED = -(1 << 40)
-"""What a pair adds to the score of a set if one GPU counts NVLinks and the other none; the
-policy panics there. It keeps every sum below zero, where no real score is."""
+"""A pair's addition to the score of a set if one GPU counts NVLinks and the other none; the policy
+panics there. It keeps every sum below zero, where no real score is.
+"""
 
 PairScores = tuple[tuple[int, ...], ...]
 """By position of the GPU that comes first in a list, then of the second."""

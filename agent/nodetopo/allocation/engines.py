@@ -31,8 +31,9 @@ BEST_OF_TREE = 8
 a few ms."""
 
 MOST_OWN = 4_096
-"""Cases of a group whose own costs are kept: how many of its GPUs are free, now and after each end.
-Without expected ends there are no more than GPUs; with them memory would only grow."""
+"""Cases of a group whose costs are cached: the numbers of its free GPUs, now and after each end.
+Without expected ends there are no more than GPUs; with them memory would only grow.
+"""
 
 Costs = list[int]
 """The cheapest ways to take some number of GPUs of a group, then one more, and so on."""
@@ -78,11 +79,11 @@ def engine_for(terms: Terms) -> Engine:
 class TreeEngine:
     """Answer by dynamic programming; time grows with groups times the square of the size.
 
-    For every group and every count the cheapest way to take that many of its GPUs follows from
-    those of its children. That is exact because all terms add up over disjoint groups, and the
-    bandwidth of a set is the hop of the innermost cluster around it. All terms of a way are
-    packed into one integer, the most important in the highest bits, so that comparing two ways
-    is comparing two integers; the lowest bits name the GPUs taken.
+    For every group and every count, the cheapest way to take that many of its GPUs follows from its
+    children's. That is exact because all terms add up over disjoint groups, and the bandwidth of a
+    set is the hop of the innermost cluster around it. All terms of a way are packed into one
+    integer, the most important in the highest bits, so that comparing two ways is comparing two
+    integers; the lowest bits name the GPUs taken.
 
     On a tree that is only similar to the machine the best sets are ordered by their real terms.
     """
@@ -186,9 +187,9 @@ class TreeEngine:
         return tables[node.members]
 
     def _all_counts(self, node: Node, request: "_Request") -> CostsFrom:
-        """Return the costs of all counts of *node*; they are kept where nothing gets free later.
+        """Return the costs of all counts of *node*; they are cached if no GPU becomes free later.
 
-        What can get free later has too many cases.
+        GPUs that become free later have too many cases.
         """
         key = node.members, request.free & node.members, request.required & node.members
         kept = None if request.later else self._kept.get(key)
@@ -205,7 +206,7 @@ class TreeEngine:
 class TableEngine:
     """Answer for a small machine of any shape by narrowing the family of all sets, term by term.
 
-    What a term is for all sets is computed when it is first compared, see
+    A term's values for all sets are computed when first compared, see
     :mod:`nodetopo.allocation.tables`; so a request takes as long with thousands of equal sets as
     with few.
     """
@@ -250,7 +251,7 @@ class CostBits:
     ) -> None:
         """Lay out the terms of *order* above *reserved* bits.
 
-        *largest* is the largest value of a term; that of any other is the number of GPUs.
+        *largest* is the largest value of a term; any other term's is the number of GPUs.
         """
         self.facts = facts
         self.count = len(facts.indices)
@@ -414,7 +415,7 @@ class _Request:
 def _joined(
     group: _GroupCosts, parts: Iterable[CostsFrom], request: _Request, most: int
 ) -> CostsFrom:
-    """Return the costs of a group from those of its disjoint parts, up to *most* GPUs."""
+    """Return the costs of a group from the costs of its disjoint parts, up to *most* GPUs."""
     start, costs = 0, [0]
     for more, others in parts:
         costs = _merged(costs, others, (start, more), group.pair_loss)

@@ -1,7 +1,7 @@
 """Why a set was chosen, in sentences that can be checked on the matrix.
 
-Each sentence has a method of its own, of positions in the snapshot, so that the explanation of
-MIG devices and replicas can use those that apply.
+Each sentence has a separate method, of positions in the snapshot, so that the explanation of MIG
+devices and replicas can reuse applicable ones.
 """
 
 from collections import Counter
@@ -319,7 +319,7 @@ class Explanation:
 
 
 def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
-    """Return at which of *terms* the set of *theirs* loses against that of *ours*, or wins."""
+    """Return the first of *terms* in which *theirs* loses against *ours*, or wins."""
     lost = theirs.lost_at(ours, terms)
     if lost is None:
         return "equal in every term"

@@ -1,8 +1,8 @@
 """Facts about GPUs and pairs of GPUs that placement depends on, by position in the snapshot.
 
-An unknown fact counts as the worst case: a pair with unknown NVLinks counts by its PCIe
-distance, a pair of unknown distance as SYS, a GPU of unknown NUMA node as a node of its own.
-So a gap in the data can cost a set its rank but never raise it.
+An unknown fact counts as the worst case: a pair with unknown NVLinks counts by its PCIe distance, a
+pair of unknown distance as SYS, a GPU of unknown NUMA node as a separate node. So a gap in the data
+can cost a set its rank but never raise it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,14 @@ only keep the order of the distances. Each generation doubles them (PCI-SIG base
 specifications)."""
 
 FULL_WIDTH = 16
-"""Lanes that the model assumes, and of a GPU whose width is unknown on a node where none is known:
-those of a data-centre GPU (PCI Express Card Electromechanical and OAM specifications)."""
+"""Lanes assumed by the model, and for a GPU of unknown width on a node where none is known: a
+data-centre GPU's (PCI Express Card Electromechanical and OAM specifications).
+"""
 
 OLDEST_PCIE = 3
-"""PCIe generation assumed where none is reported: that of Maxwell, Pascal and Volta, the
-oldest GPUs that a driver in support serves (NVIDIA driver release notes, branch 580)."""
+"""PCIe generation assumed if none is reported: that of Maxwell, Pascal and Volta, the oldest GPUs
+that a supported driver serves (NVIDIA driver release notes, branch 580).
+"""
 
 NEWEST_PCIE = 7
 """The newest generation that PCI-SIG has published; a file may claim any."""
@@ -62,8 +64,10 @@ Square = Sequence[Sequence[int]]
 
 UNKNOWN = "unknown"
 Place = tuple[str, int]
-"""(kind, number) of a NUMA node or socket. The kind is UNKNOWN for a GPU of unknown place, which
-counts as a place of its own."""
+"""(kind, number) of a NUMA node or socket.
+
+The kind is UNKNOWN for a GPU of unknown place, which counts as a separate place.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

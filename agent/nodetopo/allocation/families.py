@@ -139,7 +139,7 @@ class Families:
         return int(f"{family:0{1 << self.count}b}"[::-1], 2)
 
     def valued(self, values: Mapping[int, int]) -> Slices:
-        """Return the integers of the sets that *values* names; that of any other set is 0."""
+        """Return the integers of the sets in *values*; any other set's is 0."""
         largest = max(values.values(), default=0)
         size = -(-largest.bit_length() // 8)
         table = bytearray(size << self.count)

@@ -72,9 +72,9 @@ class Packing:
     def __init__(
         self, families: Families, values: Callable[[int], Slices], classes: Sequence[int]
     ) -> None:
-        """Take the *values* of all jobs of a size, 0.01 GB/s; those of other sets do not matter.
+        """Take the *values* of all jobs of a size, 0.01 GB/s; other sets' do not matter.
 
-        *classes* are for each GPU the mask of those alike, see :class:`Symmetry`.
+        *classes* are for each GPU the mask of equal ones, see :class:`Symmetry`.
         """
         self._families = families
         self._values = values
@@ -84,8 +84,8 @@ class Packing:
     def taken(self) -> Slices:
         """The weighted sum over job sizes of the best packing of the GPUs that are not in a set.
 
-        By the GPUs in use, not those that remain: what remains of free GPUs when a set is taken
-        depends on the set and on those taken before, and their union is that of their masks.
+        It is indexed by the GPUs in use, not the remaining ones: the remainder depends on the set
+        and on earlier sets, and their union is the union of their masks.
         """
         jobs = ((job, weight) for job, weight in JOB_WEIGHTS.items() if job <= self._families.count)
         return total(multiplied(self._packed(job), weight) for job, weight in jobs)
@@ -123,7 +123,7 @@ class Packing:
         )
 
     def _part(self, jobs: "_Jobs", known: int, unit: int) -> Slices:
-        """Return the same where jobs that are worth no more than *known* are left out."""
+        """Return the same without jobs that are worth at most *known*."""
         if jobs.are_all:
             return self._above(jobs, known, unit)
         if jobs.size == max(JOB_WEIGHTS):
@@ -237,7 +237,7 @@ class _Jobs:
 
     @property
     def are_all(self) -> bool:
-        """Whether these are all that there can be within the GPUs."""
+        """Whether these are all possible jobs within the GPUs."""
         return self.family.bit_count() == comb(self.members.bit_count(), self.size)
 
 

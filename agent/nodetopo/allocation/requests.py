@@ -68,9 +68,9 @@ def sound_first(
 ) -> tuple[Collection[str], Collection[str]]:
     """Return *available* and *required* narrowed so that the fewest *degraded* ids are chosen.
 
-    That is the first term of every policy. Where the healthy ids suffice, degraded ids that are
-    not required are not available. Otherwise every healthy id is required, and the rest is chosen
-    among the degraded ones. An answer to the narrowed request is one to the original, too.
+    It is the first term of every policy. If the healthy ids suffice, degraded ids that are not
+    required are not available. Otherwise every healthy id is required, and the rest is chosen among
+    the degraded ones. An answer to the narrowed request is one to the original, too.
     """
     if not degraded:
         return available, required

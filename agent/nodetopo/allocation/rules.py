@@ -55,8 +55,9 @@ differs decides. ``best`` lost the least bandwidth of about 35 orders tried on t
 
 
 HCAS_OF_ONE = ("hca_nearness",)
-"""What is compared for one GPU in place of the HCA terms, so that the GPUs near an HCA stay free:
-a job of one GPU sends nothing to other GPUs, and half to nine tenths of all jobs are such."""
+"""The terms compared for one GPU in place of the HCA terms, so that the GPUs near an HCA stay free:
+a job of one GPU sends nothing to other GPUs, and half to nine tenths of all jobs have one GPU.
+"""
 
 
 def terms_for(policy: Policy, size: int) -> tuple[str, ...]:

@@ -31,23 +31,23 @@ class Score:
 
     Attributes:
         degraded: GPUs of the set that are degraded, fewer are better.
-        bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one
-            GPU, which sends nothing.
-        counts_as_gb_s: the bandwidth by which the set is compared, the highest of those that
-            count as equal (:func:`nodetopo.allocation.bandwidth.levels`).
+        bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one GPU,
+            which sends nothing.
+        counts_as_gb_s: the bandwidth by which the set is compared, the highest of the bandwidths
+            that count as equal (:func:`nodetopo.allocation.bandwidth.levels`).
         pair_bandwidth_gb_s: sum over all pairs of the set, as they count; more is better.
-        numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown
-            place counts as a place of its own.
-        remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs,
-            in weighted GB/s, more is better. Where it is known when jobs end, the mean over
-            now and after each end.
+        numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown place counts
+            as a separate place.
+        remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs, in
+            weighted GB/s, more is better. Where it is known when jobs end, the mean over now and
+            after each end.
         hca_far: GPUs with no HCA on their socket.
         rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
         hca_nearness: sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is
             compared for one GPU, in place of the three terms before.
-        broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free
-            and of which the set takes only some.
+        broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free and of
+            which the set takes only some.
         crowding: sum over the NUMA nodes of the square of the GPUs in use there.
         reach_gb_s: bandwidth of the GPUs of the set to all GPUs of the node, less is better: the
             best-connected stay free.

@@ -112,9 +112,9 @@ class Tables:
         return self._packing.remainder_value(left)
 
     def _in_use(self, slices: Slices, free: int) -> Slices:
-        """Return for each set of *free* the integer of it and all GPUs that are not free.
+        """Return for each set of *free* the integer of its union with all GPUs in use.
 
-        The mask of both is that of the set plus the others, so the slices only have to be shifted.
+        The mask of the union is the sum of the masks, so the slices only have to be shifted.
         """
         taken = self.families.everyone & ~free
         return [one >> taken for one in slices]

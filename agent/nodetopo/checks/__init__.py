@@ -1,1 +1,1 @@
-"""What a rule is, and the engine that judges by rules."""
+"""Rules, and the engine that evaluates them."""

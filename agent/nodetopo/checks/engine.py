@@ -50,7 +50,7 @@ class Result:
 
     @property
     def remedy(self) -> str:
-        """What to do about the findings on this node, with the caution."""
+        """The remedy for the findings on this node, with the caution."""
         parts = (self.rule.remedy, self.caution)
         return "; ".join(part for part in parts if part is not None)
 
@@ -112,7 +112,7 @@ class Report:
 
     @property
     def missing(self) -> tuple[MissingInputs, ...]:
-        """What was not there, each input once; that of a waived result does not count."""
+        """Missing inputs, each once, without those of waived results."""
         reasons: dict[str, dict[str, None]] = {}
         checks: dict[str, dict[str, None]] = {}
         for result in self.results:

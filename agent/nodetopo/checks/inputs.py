@@ -1,7 +1,7 @@
-"""What several rules need to know of a node, and how a missing input is named.
+"""Inputs shared by several rules, and the names of missing ones.
 
-``missing_…`` functions return what a rule yields where the snapshot lacks it; the functions that
-return a reason or None say why a rule does not apply.
+``missing_…`` functions return a rule's results for inputs that the snapshot lacks; functions that
+return a reason or None explain why a rule does not apply.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -87,9 +87,9 @@ def adapters(snapshot: Snapshot) -> tuple[Hca, ...]:
 
 
 def own_adapters(snapshot: Snapshot) -> tuple[Hca, ...]:
-    """Return the adapters with a link and an address of their own.
+    """Return the adapters with a separate link and address.
 
-    Virtual functions and subfunctions show, or hide, those of the function they are a part of.
+    Virtual functions and subfunctions show, or hide, their parent function's.
     """
     parts = (HcaKind.VIRTUAL, HcaKind.SUBFUNCTION)
     return tuple(hca for hca in adapters(snapshot) if hca.kind not in parts)
@@ -121,8 +121,8 @@ def missing_numa_nodes(snapshot: Snapshot) -> tuple[Missing, ...]:
 def has_one_numa_node(snapshot: Snapshot) -> bool:
     """Return whether the node is known to have a single NUMA node.
 
-    NUMA nodes without CPUs do not count: the memory of a Grace GPU is a node of its own, and no
-    CPU manager aligns to it.
+    NUMA nodes without CPUs do not count: the memory of a Grace GPU is a separate node, and no CPU
+    manager aligns to it.
     """
     nodes = snapshot.numa_nodes
     return nodes is not None and sum(len(node.cpus) > 0 for node in nodes) <= 1

@@ -36,7 +36,7 @@ class Severity(StrEnum):
 
 
 class Area(StrEnum):
-    """What a rule is about, the unit of ``--only``."""
+    """The subject of a rule, the unit of ``--only``."""
 
     GPU = "gpu"
     MIG = "mig"
@@ -110,11 +110,11 @@ Caution: TypeAlias = Callable[[Snapshot, Snapshot], str | None]
 """Says what a change from one snapshot to another brings about; ``None`` for nothing bad."""
 
 Judgement: TypeAlias = Iterator[Finding | Missing | Skip]
-"""What a rule yields about a snapshot.
+"""A rule's results on a snapshot.
 
-A :class:`Skip` stands alone and comes first. Findings are what the known part of the snapshot
-proves, in order; nothing is guessed about the unknown part, which is named by :class:`Missing`.
-A rule that yields nothing passes.
+A :class:`Skip` stands alone and comes first. Findings are proven by the known part of the snapshot,
+in order; the unknown part is not guessed but named by :class:`Missing`. A rule that yields nothing
+passes.
 """
 
 
@@ -274,8 +274,8 @@ _WORDS: Mapping[str, str] = MappingProxyType(
 def needed(rule: Rule) -> tuple[str, ...]:
     """Return the inputs without which *rule* is unknown, as a person reads them, each once.
 
-    Some inputs are needed only where others are known; those of a device that a job asks for are
-    named by the report.
+    Some inputs are needed only if others are known; the report names the inputs of a device that a
+    job requests.
     """
     names = []
     for snapshot in SILENT:

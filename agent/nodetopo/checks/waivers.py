@@ -1,4 +1,4 @@
-"""What the owner of a node overrides: severities of rules, and findings that are accepted."""
+"""The owner's overrides for a node: severities of rules, and accepted findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from nodetopo.model.cdi import CdiFault, HostNode
 
 Shape: TypeAlias = type | range | list[Any] | Mapping[str, Any]
-"""What a value must be: a scalar's type, the range of an integer, a list of one shape, an object
-with these fields, or with ``"*"`` any field of one shape."""
+"""The type of a value: a scalar's type, the range of an integer, a list of one shape, an object
+with these fields, or with ``"*"`` any field of one shape.
+"""
 
 KIND = re.compile(
     r"(?P<vendor>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)/(?P<class>[A-Za-z](?:[\w.-]*[A-Za-z0-9])?)",
@@ -148,11 +149,11 @@ def read(value: Any) -> Document:
 
 
 def faults(document: Document, host: Host) -> tuple[tuple[CdiFault, ...], tuple[str, ...]]:
-    """Return what keeps containers on *host* from the devices of *document*, and unseen paths.
+    """Return faults that keep containers on *host* from *document*'s devices, and unseen paths.
 
-    A runtime fails on a device node without numbers of its own that does not exist, on a mount or
-    a hook whose path does not exist; with a number that is not the driver's a container starts,
-    and opens another device or none. Unseen paths are those of :attr:`CdiSpec.unseen`.
+    A runtime fails on a missing device node without explicit numbers, on a mount or a hook whose
+    path does not exist; with a number that is not the driver's a container starts, and opens
+    another device or none. Unseen paths are as in :attr:`CdiSpec.unseen`.
     """
     of_all, unseen = _edit_faults(document.edits, host)
     by_reason: dict[str, list[str]] = {}

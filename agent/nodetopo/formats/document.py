@@ -339,7 +339,7 @@ def read_configuration(name: str, text: str) -> tuple[Value | None, tuple[str, .
 class _ConfigurationLoader(yaml.SafeLoader):
     """Composes documents and counts their aliases.
 
-    PyYAML's parser in Python, as its messages say more than those of libyaml.
+    It is PyYAML's parser in Python, whose messages are better than libyaml's.
     """
 
     aliases = 0

@@ -1,9 +1,9 @@
-"""The cache of the dynamic loader, ``/etc/ld.so.cache``: which libraries a host has, and where.
+"""The cache of the dynamic loader, ``/etc/ld.so.cache``: the host's libraries and their paths.
 
-``ldconfig`` writes it. The format is that of glibc 2.41 (sysdeps/generic/dl-cache.h), in use since
+``ldconfig`` writes it. The format follows glibc 2.41 (sysdeps/generic/dl-cache.h), in use since
 glibc 2.2 and the only one since 2.32: a header, an entry for each library, and their texts. Older
-hosts put the entries of a format before it in front, which are skipped. Numbers are little-endian,
-as on every platform with a driver of NVIDIA's.
+hosts prepend entries of an earlier format, which are skipped. Numbers are little-endian, as on
+every platform with a driver of NVIDIA's.
 """
 
 import struct

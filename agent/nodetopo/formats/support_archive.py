@@ -134,7 +134,7 @@ def _members(tar: bytes) -> dict[str, bytes]:
 
 
 def _check(entry: tarfile.TarInfo, before: Mapping[str, bytes]) -> None:
-    """Refuse what no archive of ours holds."""
+    """Refuse entries that are never in our archives."""
     name, problem = entry.name, None
     if len(before) == MAX_FILES:
         raise DecodeError("", f"more than {MAX_FILES} files", _CURE)

@@ -16,9 +16,10 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser where PyYAML was built with it: ten times as fast, and the ancestor of Go's."""
 
 YAML_ERRORS = (ValueError, LookupError, AttributeError, TypeError, RecursionError)
-"""What PyYAML raises apart from its own errors: its constructors for a tag that does not fit its
+"""Exceptions of PyYAML apart from its own errors: its constructors for a tag that does not fit its
 value, such as ``!!int ""`` or ``!!bool x``, and for invalid dates; its composer for deep nesting
-(PyYAML 6.0, constructor.py)."""
+(PyYAML 6.0, constructor.py).
+"""
 
 
 class KubernetesLoader(LOADER):  # type: ignore[misc] # one of two classes

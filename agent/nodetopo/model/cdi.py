@@ -11,13 +11,12 @@ DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNode:
-    """What is at a path of the host, without following a link at its end.
+    """The kind of a path on the host, without following a final link.
 
     Attributes:
-        exists: ``None`` where it cannot be seen.
-        type: ``b``, ``c`` or ``p`` of a device node, empty for anything else, ``None`` where that
-            is not known.
-        numbers: major and minor; ``None`` where they are not known.
+        exists: ``None`` if not visible.
+        type: ``b``, ``c`` or ``p`` of a device node, empty for anything else, ``None`` if unknown.
+        numbers: major and minor; ``None`` if unknown.
     """
 
     exists: bool | None

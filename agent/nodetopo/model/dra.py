@@ -32,7 +32,7 @@ NVIDIA_DRIVER = "gpu.nvidia.com"
 
 
 DeviceKey: TypeAlias = tuple[str, str, str]
-"""What claims name a device by: driver, pool and device."""
+"""A claim's name of a device: driver, pool and device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +61,11 @@ class PublishedDevice:
 
     @property
     def key(self) -> DeviceKey:
-        """What claims name it by."""
+        """The name that claims use."""
         return self.driver, self.pool, self.name
 
     def values(self, name: str) -> tuple[str, ...]:
-        """Return the values of the attribute *name*: one, or those of a list; empty without it.
+        """Return the values of the attribute *name*: one or a list's; empty without it.
 
         Lists are alpha since Kubernetes 1.36 (KEP-6072, gate ``DRAListTypeAttributes``): devices
         are equal in an attribute if their lists have a value in common, and a single value counts
@@ -121,12 +121,12 @@ class PublishedPool:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all its slices are there, as far as they say."""
+        """Whether all slices of the pool's newest generation are known."""
         return self.expected is None or self.slices >= self.expected
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The pool's name for people."""
         return f"the pool {self.name} of {self.driver}"
 
 

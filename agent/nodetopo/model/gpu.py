@@ -19,7 +19,7 @@ class MigPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigAttributes:
-    """What a MIG device may use (``nvmlDeviceGetAttributes_v2``); counts, except the memory."""
+    """The resources of a MIG device (``nvmlDeviceGetAttributes_v2``); counts, except the memory."""
 
     multiprocessors: int
     copy_engines: int
@@ -202,11 +202,11 @@ class Gpu:
         module_id: the place on the baseboard (``nvmlDeviceGetModuleId``).
         board_id: equal for GPUs behind the same PCIe switch chip of one board
             (``nvmlDeviceGetBoardId``, nvml.h).
-        numa_node: the node of the PCI function; ``None`` where firmware gave none (sysfs −1).
-        numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first;
-            differs from *numa_node* where GPU memory is a node of its own (Grace).
-        memory_numa_node: the node that the GPU's own memory is (``GPU NUMA ID``); ``None``
-            where it is not a node, as on x86.
+        numa_node: the node of the PCI function; ``None`` if firmware gave none (sysfs −1).
+        numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first; differs from
+            *numa_node* if GPU memory is a separate node (Grace).
+        memory_numa_node: the node formed by the GPU's memory (``GPU NUMA ID``); ``None`` if it is
+            not a node, as on x86.
         cpu_affinity: the CPUs nearest to the GPU.
         is_lost: whether NVML answered GPU_IS_LOST; all other fields are then the last known.
         pcie: NVML's own view of the link; sysfs's is in *function*.
@@ -220,8 +220,8 @@ class Gpu:
         is_over_sram_threshold: whether the GPU's on-chip memory had more uncorrectable errors than
             NVIDIA's field diagnostic accepts (``nvmlDeviceGetSramEccErrorStatus``, from A100 on).
             ``None`` also where the library is older than the call, or wants more rights for it.
-        throttle_reasons: raw bits of ``nvmlDeviceGetCurrentClocksEventReasons``, why the clocks
-            are reduced, at the last whole scan; a periodic scan keeps them.
+        throttle_reasons: raw bits of ``nvmlDeviceGetCurrentClocksEventReasons``, why the clocks are
+            reduced, at the last whole scan; a periodic scan keeps them.
     """
 
     index: GpuIndex
@@ -266,7 +266,7 @@ class Gpu:
 
     @property
     def is_of_lost_mode(self) -> bool:
-        """Whether the GPU was lost before it said whether it is in MIG mode."""
+        """Whether the GPU was lost before its MIG mode was read."""
         return self.is_lost and self.mig is None
 
     @property

@@ -7,13 +7,12 @@ from typing import TypeAlias
 
 
 class HealthClass(StrEnum):
-    """What an error asks for, from the mildest to the worst.
+    """The consequence of an error, from the mildest to the worst.
 
-    ``app``: the work on the GPU is at fault, or nothing is: the GPU stays Healthy.
-    ``degraded``: Healthy, but given out only where no sound GPU is left.
-    ``reset``: Unhealthy until a reset was seen to have helped.
-    ``reboot``: Unhealthy until the node has booted anew.
-    ``rma``: Unhealthy until an operator says otherwise.
+    ``app``: the work on the GPU is at fault, or nothing is: the GPU stays Healthy. ``degraded``:
+    Healthy, but given out only where no sound GPU is left. ``reset``: Unhealthy until a reset was
+    seen to have helped. ``reboot``: Unhealthy until the node has rebooted. ``rma``: Unhealthy until
+    an operator overrides it.
     """
 
     APP = "app"
@@ -44,4 +43,4 @@ class GpuHealth:
 
 
 HealthView: TypeAlias = Mapping[str, GpuHealth]
-"""By :attr:`nodetopo.model.gpu.Gpu.id`; a GPU that is missing is sound as far as is known."""
+"""By :attr:`nodetopo.model.gpu.Gpu.id`; a missing GPU is presumed sound."""

@@ -24,14 +24,14 @@ ACTIVE = "ACTIVE"
 
 
 class LinkLayer(StrEnum):
-    """What the port speaks (sysfs ``link_layer``)."""
+    """The protocol of the port (sysfs ``link_layer``)."""
 
     INFINIBAND = "InfiniBand"
     ETHERNET = "Ethernet"
 
 
 class HcaKind(StrEnum):
-    """What an RDMA device is made of."""
+    """The kind of an RDMA device."""
 
     PHYSICAL = "physical"
     VIRTUAL = "virtual-function"

@@ -1,4 +1,4 @@
-"""What is said of the health of HCAs."""
+"""The health of HCAs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

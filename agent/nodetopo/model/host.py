@@ -42,7 +42,7 @@ class RuntimeProcess:
     Attributes:
         name: of the program.
         memlock_bytes: soft limit; −1 is unlimited, ``None`` was not read.
-        open_files: hard limit, as far as programs raise their own (NCCL does).
+        open_files: hard limit, to which programs can raise theirs (NCCL does).
     """
 
     name: str
@@ -80,15 +80,15 @@ class RuntimeConfig:
 
     Attributes:
         path: of its main file.
-        cdi: whether devices by CDI are on; ``None`` where it is not stated.
+        cdi: whether CDI is on; ``None`` if not stated.
         default_runtime: name of the runtime of pods without a RuntimeClass.
         nvidia_runtimes: names of the runtimes that run NVIDIA's program.
         memlock_bytes, open_files: the same limits, which the default runtime gives containers
             instead of its own; ``None`` where it states none.
         cdi_dirs: directories of CDI specifications, in ascending precedence; ``None`` where the
             default applies.
-        systemd_cgroup: whether its default runtime leaves control groups to systemd; ``None``
-            where that is not known.
+        systemd_cgroup: whether its default runtime leaves control groups to systemd; ``None`` where
+            that is not known.
     """
 
     name: str

@@ -27,21 +27,21 @@ CONFIGZ = "configz"
 class KubeletSettings:
     """Settings that decide alignment, and their source.
 
-    Policies are spelled as the kubelet spells them (``static``, ``single-numa-node``,
-    ``Static`` for memory); a setting absent from a file that was read has the kubelet's
-    default here. ``None`` means that the source does not say.
+    Policies are spelled as in the kubelet (``static``, ``single-numa-node``, ``Static`` for
+    memory); a setting absent from a file that was read has the kubelet's default here. ``None``
+    means unknown.
 
     Attributes:
         source: ``configz``, or the path of the file.
-        origins: field of KubeletConfiguration → the file or the flag that states it; a field
-            that is not named has its default. Nested fields by path, ``featureGates.X``.
+        origins: field of KubeletConfiguration → the file or the flag that states it; a field that
+            is not named has its default. Nested fields by path, ``featureGates.X``.
         embedded_in: the program that contains the kubelet: ``k3s``, ``rke2`` …; ``None`` for a
-            kubelet that is a program of its own.
+            standalone kubelet.
         changed_since_start: files that were changed after the kubelet had read them.
         unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
             ignores: no flag names their directory, or their name does not end in ``.conf``.
-        odd_keys: keys of the files that not every release knows as they are written, or that are
-            stated twice; ``None`` where they were not read or are too many to keep.
+        odd_keys: keys of the files that some releases do not know as written, or that occur twice;
+            ``None`` if they were not read or are too many to keep.
         root_directory: ``--root-dir``, below which are state files and sockets.
         system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
         feature_gates: those that are stated; all others have the default of the version.
@@ -87,14 +87,13 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletMetrics:
-    """What the kubelet counted since its start (its ``/metrics``).
+    """The kubelet's counters since its start (its ``/metrics``).
 
     Attributes:
-        rejections: reason → rejected pods
-            (``kubelet_admission_rejections_total``, 1.32 and newer).
+        rejections: reason → rejected pods (``kubelet_admission_rejections_total``, 1.32 and newer).
         topology_errors: ``kubelet_topology_manager_admission_errors_total``.
-        slow_allocations: resource → share of ``Allocate`` calls that took longer than a second,
-            0 to 1 (``kubelet_device_plugin_alloc_duration_seconds``).
+        slow_allocations: resource → share of ``Allocate`` calls that took longer than a second, 0
+            to 1 (``kubelet_device_plugin_alloc_duration_seconds``).
     """
 
     rejections: Mapping[str, int] | None = None

@@ -105,7 +105,7 @@ _MAX_LENGTH = 200
 """Characters of a key that are compared; no known key is longer."""
 
 _EMPTY: tuple[Any, ...] = (None, False, 0, "", "0s", {}, [])
-"""What Go writes for fields that are not set."""
+"""Go's output for unset fields."""
 
 Keys = Mapping[str, Any]
 """Keys of an object → the keys of the object inside; empty where there are none to check."""

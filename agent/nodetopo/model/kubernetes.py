@@ -1,4 +1,4 @@
-"""What Kubernetes writes as text or fixes as a name: resources, quantities, truth values, releases.
+"""Kubernetes' text forms and fixed names: resources, quantities, booleans, releases.
 
 Quantities are read into integers of one fixed unit.
 """
@@ -52,8 +52,8 @@ _MOST_DIGITS = 9999
 def size_text(size: int, *, is_exact: bool = False) -> str:
     """Return *size*, bytes, for a person, with the suffixes of quantities: ``2Gi``, ``2148Mi``.
 
-    What no unit expresses in four digits is rounded; *is_exact* adds the bytes then, where a
-    reader has to see a small difference.
+    A size that no unit expresses in four digits is rounded; *is_exact* then adds the bytes, to show
+    small differences.
     """
     if size < KIB:
         return f"{size} byte{'' if size == 1 else 's'}"

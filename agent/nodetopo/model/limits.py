@@ -61,7 +61,7 @@ MAX_PAYLOAD_BYTES = 4096
 """Of a PCIe packet (PCI Express Base Specification, device control, bits 7:5 and 14:12)."""
 
 MAX_PCI_CONTROL = (1 << 16) - 1
-"""A 16-bit control register of PCI Express, such as that of ACS."""
+"""A 16-bit control register of PCI Express, such as ACS's."""
 
 MAX_MIB = 1 << 44
 """16 EiB: what an address of 64 bits reaches."""
@@ -76,7 +76,7 @@ MAX_NUMBER = 1e15
 """Any other number with a fraction, either way: seconds, of which 1e15 are 30 million years."""
 
 MAX_ITEMS = 1 << 16
-"""Any other list of a snapshot: a node has no more CPUs."""
+"""Any other list of a snapshot: a node has fewer CPUs."""
 
 MAX_PAIRS = (MAX_GPUS + MAX_HCAS) * (MAX_GPUS + MAX_HCAS - 1) // 2
 """Every two of the devices of a node."""
@@ -113,7 +113,7 @@ NumaIds: TypeAlias = Annotated[tuple[NumaId, ...], Count(0, MAX_NUMA_NODES)]
 GpuIndex: TypeAlias = Annotated[int, Range(0, MAX_INDEX)]
 NvLinks: TypeAlias = Annotated[int, Range(0, MAX_NVLINKS)]
 LinkNumber: TypeAlias = Annotated[int, Range(0, MAX_INDEX)]
-"""Of an NVLink; a source may count those of all GPUs together."""
+"""An NVLink's number; a source can count the links of all GPUs together."""
 Lanes: TypeAlias = Annotated[int, Range(0, MAX_LANES)]
 PayloadBytes: TypeAlias = Annotated[int, Range(0, MAX_PAYLOAD_BYTES)]
 PortNumber: TypeAlias = Annotated[int, Range(0, MAX_PORTS)]

@@ -1,4 +1,4 @@
-"""What the kubelet can allocate (PodResources API), and the Node object."""
+"""The kubelet's allocatable resources (PodResources API), and the Node object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,12 +56,12 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodHolding:
-    """What one active pod holds exclusively; all parts are empty for a pod that only shares.
+    """The exclusive resources of an active pod; all parts are empty for a pod that only shares.
 
     Attributes:
         devices: by resource and id; each once.
         memory: one entry for each container and kind, as the Memory Manager pinned it.
-        claimed: what its containers have by ResourceClaims.
+        claimed: devices of its containers' ResourceClaims.
     """
 
     namespace: str
@@ -74,14 +74,14 @@ class PodHolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """The Node object of the API server, as far as an audit needs it.
+    """The parts of the API server's Node object that audits need.
 
     Attributes:
         kubelet_version: e.g. ``v1.36.3``.
         container_runtime: e.g. ``containerd://2.1.4``.
         capacity, allocatable: resource → amount; CPU in millicores, everything else in its base
             unit (bytes, devices). Extended and huge page resources, CPU and memory.
-        labels: those of :data:`nodetopo.model.operator_labels.KEPT` that the Node has.
+        labels: of the Node, only those in :data:`nodetopo.model.operator_labels.KEPT`.
         label_writers: label → field managers that wrote it, sorted; only ``nvidia.com/`` ones.
     """
 

@@ -1,4 +1,4 @@
-"""What is reported to people once: in the log, and as a Kubernetes Event."""
+"""Messages reported to people once: in the log, and as a Kubernetes Event."""
 
 from dataclasses import dataclass
 

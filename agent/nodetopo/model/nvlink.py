@@ -9,10 +9,10 @@ from nodetopo.model.pci import PciAddress
 
 
 class Closeness(IntEnum):
-    """How far two devices are apart on PCIe; ``min()`` is nearest.
+    """The distance of two devices on PCIe; ``min()`` is nearest.
 
-    The values are those of ``nvmlGpuTopologyLevel_t`` (nvml.h), the names those that
-    ``nvidia-smi topo -m`` prints. NVML's INTERNAL (two GPUs of one board) prints as PIX.
+    The values follow ``nvmlGpuTopologyLevel_t`` (nvml.h), the names ``nvidia-smi topo -m``. NVML's
+    INTERNAL (two GPUs of one board) prints as PIX.
     """
 
     INTERNAL = 0
@@ -24,7 +24,7 @@ class Closeness(IntEnum):
 
 
 class PeerKind(StrEnum):
-    """What is at the far end of an NVLink (``nvmlIntNvLinkDeviceType_t``)."""
+    """The device at the far end of an NVLink (``nvmlIntNvLinkDeviceType_t``)."""
 
     GPU = "gpu"
     SWITCH = "switch"
@@ -83,7 +83,7 @@ class P2pStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAccess:
-    """What one GPU may do with another's memory (``nvmlDeviceGetP2PStatus``), one direction.
+    """One GPU's access to another's memory (``nvmlDeviceGetP2PStatus``), one direction.
 
     Attributes:
         read, write: at all, over whatever path there is.
@@ -97,14 +97,14 @@ class PeerAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPair:
-    """What NVML or a matrix text says about two devices.
+    """A report on two devices by NVML or a matrix text.
 
     Attributes:
-        a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix
-            prints them.
-        closeness: PCIe distance; ``None`` where the source does not say.
-        nvlinks: NVLinks between the two, where the source counts them itself (text);
-            ``None`` means that it is derived from the links.
+        a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix prints
+            them.
+        closeness: PCIe distance; ``None`` if unknown.
+        nvlinks: NVLinks between the two, where the source counts them itself (text); ``None`` means
+            that it is derived from the links.
         forward, backward: access of *a* to *b*'s memory, and of *b* to *a*'s.
     """
 

@@ -1,1 +1,1 @@
-"""What NCCL sees of a node, and what can be set for it."""
+"""NCCL's view of a node, and its settings."""

@@ -1,8 +1,8 @@
-"""What to set for a job with these GPUs and HCAs, what to leave unset, and for which releases.
+"""Variables to set or leave unset for a job with given GPUs and HCAs, by release.
 
-The lists of HCAs and vLLM's mapping are those of :mod:`nodetopo.nccl.job`. What else a job could be
-given depends on the release of NCCL, and mostly the answer is nothing: newer ones find it
-themselves. Releases are those whose sources were read (NVIDIA/nccl, by tag).
+The lists of HCAs and vLLM's mapping come from :mod:`nodetopo.nccl.job`. Other variables depend on
+the release of NCCL, and are mostly unnecessary: newer releases detect the values. Releases are the
+ones whose sources were read (NVIDIA/nccl, by tag).
 """
 
 import re
@@ -98,11 +98,11 @@ def advise(
     nccl: str | None = None,
     topology_file: str | None = None,
 ) -> tuple[JobAdvice, ...]:
-    """Return what to set, and what not, by library.
+    """Return the variables to set or not to set, by library.
 
     Args:
-        gpus, hcas: those of the job, all of *snapshot*.
-        nccl: leaves out what is about other releases of NCCL; ``None``: all releases.
+        gpus, hcas: of the job, all in *snapshot*.
+        nccl: limits the advice to a release of NCCL; ``None``: all releases.
         topology_file: the path at which the job has a topology for NCCL, if it has one.
     """
     ports = job_ports(snapshot, hcas)
@@ -121,10 +121,11 @@ def advise(
 
 
 def nearest_set(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[Hca, ...]:
-    """Return an HCA for each of *gpus*, the nearest as far as they go round.
+    """Return an HCA for each of *gpus*, the nearest available.
 
-    HCAs without an ACTIVE port are passed over. To each comes what else is on the same card and
-    as near: NCCL makes one device of the ports of a card (src/graph/topo.cc, ncclTopoAutoMerge).
+    HCAs without an ACTIVE port are passed over. Each includes other HCAs on the same card at the
+    same distance: NCCL makes one device of the ports of a card (src/graph/topo.cc,
+    ncclTopoAutoMerge).
     """
     hcas = snapshot.hcas or ()
     cards = frozenset[int]().union(*(nearest_cards(snapshot) or ())) or job_hcas(snapshot)

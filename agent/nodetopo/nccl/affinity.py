@@ -26,13 +26,13 @@ class NcclNet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclNearest:
-    """What NCCL would use for one GPU.
+    """NCCL's HCAs for one GPU.
 
     Attributes:
         type: the path to them.
-        bandwidth_gbs: by NCCL's constants; ``None`` where a value on the path is unknown.
-        nets: what the GPU uses, the one of channel 0 first; channels take turns.
-        candidates: all that are equally near and are divided among the GPUs near to them.
+        bandwidth_gbs: by NCCL's constants; ``None`` if a value on the path is unknown.
+        nets: used by the GPU, channel 0's first; channels take turns.
+        candidates: all equally near ones, divided among the GPUs near to them.
     """
 
     type: NcclPath
@@ -42,11 +42,11 @@ class NcclNearest:
 
 
 def nccl_nearest_hcas(snapshot: Snapshot) -> Mapping[int, NcclNearest]:
-    """Return what NCCL would use by GPU index: the widest paths, of these the best type.
+    """Return NCCL's HCAs by GPU index: the widest paths, of these the best type.
 
-    The rule is that of ncclTopoGetLocal and ncclTopoGetLocalNetType (NVIDIA/nccl 2.30.7,
-    ``src/graph/topo.cc``): the nearest devices are divided among the GPUs near to them,
-    rounded up, and each GPU starts at its own (see :func:`nodetopo.nccl.routes.share`).
+    The rule follows ncclTopoGetLocal and ncclTopoGetLocalNetType (NVIDIA/nccl 2.30.7,
+    ``src/graph/topo.cc``): the nearest devices are divided among the GPUs near to them, rounded up,
+    and each GPU starts at its own (see :func:`nodetopo.nccl.routes.share`).
 
     Left out: GPUs that reach no HCA; all GPUs where the rates of only some ports are known, as
     these cannot be compared; where NVLinks are unknown, GPUs whose nearest is farther than PXB,

@@ -36,10 +36,10 @@ _PCIE_LANE: Mapping[int, float] = MappingProxyType(
 
 _DEFAULT_GENERATION = 3
 _DEFAULT_WIDTH = 16
-"""What an unreadable speed and width count as (kvDictPciGen's default, ncclTopoAddPci)."""
+"""Stands in for an unreadable speed and width (kvDictPciGen's default, ncclTopoAddPci)."""
 
 _DEFAULT_PORT_GBPS = 10.0
-"""What a port of no or a negative speed counts as (ncclTopoAddNet)."""
+"""Stands in for a missing or negative speed of a port (ncclTopoAddNet)."""
 
 _ARCHITECTURE: Mapping[str, float] = MappingProxyType(
     {"aarch64": 6.0, "arm64": 6.0, "ppc64": 32.0, "ppc64le": 32.0},

@@ -45,7 +45,7 @@ Bridges = Mapping[PciAddress, PciBridge]
 
 
 class NodeKind(Enum):
-    """What a node is (topo.h); NET is a network device, NIC the PCI device that carries it."""
+    """The kind of a node (topo.h); NET is a network device, NIC the PCI device that carries it."""
 
     GPU = auto()
     PCI = auto()

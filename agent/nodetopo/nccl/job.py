@@ -64,7 +64,7 @@ class JobVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobValue:
-    """What a variable should be, and why.
+    """The value of a variable, with the reason.
 
     Attributes:
         value: ``None``: it must not be set.
@@ -107,16 +107,16 @@ def container_variables(
 ) -> Mapping[str, str]:
     """Return the variables of a container that got *gpus* and *hcas*, by name.
 
-    Those of *wanted* that can be given, in their order; beside vLLM's the one that it cannot do
-    without (:data:`NIC_SELECTION`).
+    The *wanted* variables that can be set, in their order; with vLLM's also the one that it
+    requires (:data:`NIC_SELECTION`).
 
     Args:
-        gpus: empty where they are not known, or not known yet: what needs them is then left out.
+        gpus: empty if unknown, or not known yet: variables that need them are then left out.
         hcas: of *snapshot*, or of an older one: an HCA that was renamed goes by its present name.
         pairing: of *snapshot*, where one is at hand; its distances take longer than the rest.
-        are_gpus_certain: ``False`` where *gpus* are a guess, such as those of the container that
-            was answered just before. vLLM's mapping then has the other GPUs of the node too, each
-            with the nearest of *hcas*: a worker whose GPU is missing would end with an error.
+        are_gpus_certain: ``False`` if *gpus* are a guess, such as the GPUs of the latest container.
+            vLLM's mapping then has the other GPUs of the node too, each with the nearest of *hcas*:
+            a worker whose GPU is missing would end with an error.
     """
     if not wanted:
         return {}

@@ -43,11 +43,11 @@ class Net:
     """A network device as NCCL uses it: one port, or all ports of one card fused.
 
     Attributes:
-        nic: the PCI device that carries it, with the device and function digits that NCCL
-            zeroes; ``None`` for one below the first CPU.
-        path, numa_node: of the function whose place NCCL uses: the HCA's, or that of its
-            Data Direct function.
-        bandwidth_gbs: of all its ports; ``math.inf`` where a rate is not known.
+        nic: the PCI device that carries it, with the device and function digits that NCCL zeroes;
+            ``None`` for one below the first CPU.
+        path, numa_node: of the function whose place NCCL uses: the HCA, or its Data Direct
+            function.
+        bandwidth_gbs: of all its ports; ``math.inf`` if a rate is unknown.
     """
 
     nic: PciAddress | None

@@ -1,4 +1,4 @@
-"""NCCL's path types between two devices; they are not those of nvidia-smi, though similar.
+"""NCCL's path types between two devices, similar to nvidia-smi's but not the same.
 
 Facts: NVIDIA/nccl 2.30.7, ``src/include/graph.h`` (the order), ``src/graph/paths.cc`` (the rules).
 """

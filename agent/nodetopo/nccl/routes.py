@@ -35,7 +35,7 @@ class Path:
     gbs: float
     nodes: tuple[str, ...]
     is_complete: bool = True
-    """Whether the bandwidth of each of its links is known."""
+    """Whether the bandwidth of each of the path's links is known."""
 
     def beats(self, other: "Path | None") -> bool:
         """Return whether NCCL would take this path: better type, then wider, then shorter."""
@@ -174,7 +174,7 @@ def paths_to(graph: Graph, end: str) -> Mapping[str, Path]:
 
 
 def local(paths: Paths, start: str, ends: Iterable[str]) -> tuple[str, ...]:
-    """Return those of *ends* that are nearest to *start*: the widest, then of the best type."""
+    """Return the *ends* nearest to *start*: the widest, then of the best type."""
     known = [(end, paths[start, end]) for end in ends if (start, end) in paths]
     if not known:
         return ()
@@ -199,11 +199,11 @@ def through(paths: Paths, start: str, middle: str, end: str) -> Path:
 def share(
     paths: Paths, graph: Graph, gpu: str, all_gpus: Sequence[str], all_nets: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the network devices of a GPU, that of channel 0 first; channels use them in turn.
+    """Return the network devices of a GPU, channel 0's first; channels use them in turn.
 
-    The nearest devices are divided among the GPUs that are nearest to the first of them; each
-    GPU starts at its own, by NVML index, mirrored in its bits if the devices number a power
-    of two. Empty where the GPU reaches no network device.
+    The nearest devices are divided among the GPUs that are nearest to the first of them; each GPU
+    starts at its own, by NVML index, mirrored in its bits if the devices number a power of two.
+    Empty where the GPU reaches no network device.
     """
     nearest = local(paths, gpu, all_nets)
     if not nearest:

@@ -271,7 +271,7 @@ UNDOCUMENTED: tuple[Releases, ...] = (
         ),
     ),
 )
-"""Not documented, those of NCCL's example plugins included."""
+"""Undocumented variables, including NCCL's example plugins'."""
 
 PREFIX = "NCCL_"
 """Prefix of NCCL's variables."""
@@ -377,7 +377,7 @@ REAL_ANSWERS: Mapping[str, str] = MappingProxyType(
         "NCCL_TREE_THRESHOLD": "NCCL_ALGO",
     },
 )
-"""What to use instead of variables that are gone, or that guides name but never existed."""
+"""Replacements for removed variables, and for variables in guides that never existed."""
 
 
 def is_foreign(name: str) -> bool:

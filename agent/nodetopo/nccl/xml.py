@@ -60,7 +60,7 @@ _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "arm64", "ppc64le": "ppc64"}
 """``uname -m`` to NCCL's ``arch``."""
 
 _HIDDEN_SWITCH = "fffffff:ffff:ff"
-"""What NCCL writes for a switch that the driver hides."""
+"""NCCL's value for a switch that the driver hides."""
 
 _NO_NODE = "-1"
 """NCCL's ``numaid`` for devices whose firmware names no NUMA node, as sysfs has it."""
@@ -186,7 +186,7 @@ def cpu_family(family: int) -> int:
 
 
 def narrowest(one: PcieLink | None, other: PcieLink | None) -> PcieLink | None:
-    """Return what two ends can do together at best, as far as it is known."""
+    """Return the best common link of two ends, if known."""
     ends = [end for end in (one, other) if end is not None]
     generations = [value for end in ends if (value := end.max_generation or end.generation)]
     widths = [value for end in ends if (value := end.max_width or end.width)]
@@ -229,7 +229,7 @@ class _Tree:
                 self.cpu(node.id)
 
     def system(self) -> Element:
-        """Return the root, its CPUs by NUMA node and those of none last."""
+        """Return the root, with its CPUs by NUMA node; CPUs without one come last."""
         order = sorted(self._cpus, key=lambda node: (node is None, node or 0))
         return Element("system", {"version": "1"}, [self._cpus[node] for node in order])
 

@@ -36,14 +36,13 @@ def discover(
     captured_at: datetime | None,
     counters: bool = False,
 ) -> Snapshot:
-    """Read the node; what cannot be read is an issue in the snapshot, never an error.
+    """Read the node; unreadable parts become issues in the snapshot, never errors.
 
     Args:
-        nvml: one scan of the NVML library; ``None`` leaves NVML out. Without a reading there
-            are no GPUs in the snapshot, since nothing else has their UUIDs; an issue counts
-            those that PCI shows.
-        counters: whether to read what only audits need: the error counters of HCAs, a dozen
-            files a port, the settings of the host, and the kubelet's files on disk.
+        nvml: one scan of the NVML library; ``None`` leaves NVML out. Without a reading the snapshot
+            has no GPUs, since only NVML has their UUIDs; an issue counts the GPUs on PCI.
+        counters: whether to read the facts for audits: the error counters of HCAs, a dozen files a
+            port, the settings of the host, and the kubelet's files on disk.
     """
     reading, reader = read_or_issue(nvml), Host(roots)
     facts = reader.read(addresses(reading), counters=counters)
@@ -53,9 +52,9 @@ def discover(
 
 
 def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
-    """Return *snapshot* with what :func:`discover` reads for audits, without calling NVML.
+    """Return *snapshot* with the facts for audits of :func:`discover`, without calling NVML.
 
-    Settings from a kubelet's own answer stay beside those of its files.
+    Settings from a kubelet's answer are kept alongside its files' settings.
     """
     reader = Host(roots)
     facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)

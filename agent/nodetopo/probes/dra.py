@@ -13,7 +13,7 @@ from nodetopo.formats.fields import Object, dig, mappings, text, whole
 from nodetopo.model.dra import PublishedDevice, PublishedPool
 
 _ELSEWHERE = ("allNodes", "nodeSelector", "perDeviceNodeSelection")
-"""How a slice that names no node selects those that reach its devices; exactly one is set."""
+"""Fields by which a slice without a node name selects nodes; exactly one is set."""
 
 
 def devices_of(slices: Iterable[Object]) -> tuple[PublishedDevice, ...]:
@@ -36,7 +36,7 @@ def pools_of(slices: Iterable[Object]) -> tuple[PublishedPool, ...]:
 
 
 def newest_of(slices: Iterable[Object]) -> tuple[Object, ...]:
-    """Return those of *slices* that count: the newest generation of each pool."""
+    """Return the *slices* of the newest generation of each pool."""
     return tuple(each for _, newest in _newest(slices) for each in newest)
 
 

@@ -24,7 +24,7 @@ class ScanCost:
     Attributes:
         nvml_calls: made by this scan; 0 while NVML does not answer.
         file_reads: files opened, directories listed, links followed.
-        is_whole: nothing was taken from an earlier scan.
+        is_whole: no result of an earlier scan was used.
     """
 
     nvml_calls: int
@@ -69,14 +69,14 @@ class NodeReader:
         return self._supervisor.status
 
     def read(self) -> Snapshot:
-        """Return the node as it is now, with what cannot change as it was last read.
+        """Return the node's current state; unchanging facts come from an earlier scan.
 
-        Everything is read again after hot-plug, after the driver, the GPUs or their MIG
-        devices changed, every hour, and after :meth:`reread`; :mod:`nodetopo.probes.sysfs.changes`
-        lists what is read each time.
+        Everything is read again after hot-plug, after the driver, the GPUs or their MIG devices
+        changed, every hour, and after :meth:`reread`; :mod:`nodetopo.probes.sysfs.changes` lists
+        the paths read each time.
 
-        While NVML does not answer, its part is that of the last good scan, with an issue of the
-        probe ``nvml`` that gives the cause: devices must not vanish because a driver call hangs.
+        While NVML does not answer, its part comes from the last good scan, with an issue of the
+        probe ``nvml`` for the cause: devices must not vanish because a driver call hangs.
         """
         now = datetime.now(UTC).replace(microsecond=0)
         is_whole = self._host.renew() or self._clock() >= self._whole_due
@@ -97,7 +97,7 @@ class NodeReader:
         self._whole_due = float("-inf")
 
     def release(self) -> bool:
-        """End the NVML child until the next scan; return whether it has ended."""
+        """End the NVML child until the next scan; return whether it ended."""
         return self._supervisor.release()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The processes that a procfs shows: the one door to psutil.
+"""The processes in a procfs: the only module that imports psutil.
 
-psutil finds procfs by a variable of its module, so one root is read at a time. It is imported when
-it is first used: 8 ms of CPU, which the daemon does not spend before its GPUs are registered.
+psutil locates procfs by a module variable, so one root is read at a time. It is imported at its
+first use: 8 ms of CPU, which the daemon does not spend before its GPUs are registered.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _PROC = Path("/proc")
 _LOCK = Lock()
 
 _UNREADABLE = (OSError, ValueError, IndexError, RuntimeError)
-"""What psutil raises, apart from its own errors, for files of another form than the kernel's."""
+"""Exceptions of psutil, apart from its own errors, for files of an unexpected form."""
 
 
 def commands(procfs: Path) -> list[tuple[int, list[str]]]:

@@ -1,1 +1,1 @@
-"""What follows from a snapshot about distances, links and domains."""
+"""Distances, links and domains derived from a snapshot."""

@@ -78,11 +78,11 @@ def socket_of_node(snapshot: Snapshot) -> Mapping[int, int]:
 
 
 def nodes_alike(snapshot: Snapshot) -> Mapping[int, tuple[int, ...]]:
-    """Return the other NUMA nodes that are as near to each node as any, and on its socket.
+    """Return the other NUMA nodes nearest to each node, on the same socket.
 
     A node without CPUs counts as of the same socket. Nodes whose distances are unknown are missing.
-    That is what drivers list beside a device's own node (KEP-6072;
-    k8s.io/dynamic-resource-allocation v0.37 ``deviceattribute``).
+    Drivers list them alongside a device's own node (KEP-6072; k8s.io/dynamic-resource-allocation
+    v0.37 ``deviceattribute``).
     """
     sockets = socket_of_node(snapshot)
     ids = sorted(node.id for node in snapshot.numa_nodes or ())
@@ -124,13 +124,13 @@ class Rail:
 def rails(snapshot: Snapshot) -> tuple[Rail, ...]:
     """Return the rails by lowest GPU index.
 
-    Clusters wire the HCA of the first GPU of each node to one leaf switch, that of the second to
-    the next, and so on. A node does not see the cables, only whether each GPU has an HCA of its
-    own; where it has not, the group is named and no rail is claimed.
+    Clusters wire the first GPU's HCA of each node to one leaf switch, the second GPU's to the next,
+    and so on. A node does not see the cables, only whether each GPU has a separate HCA; if not, the
+    group is named and no rail is claimed.
 
-    A GPU and an HCA belong together when neither has anything nearer, by nvidia-smi's levels
-    and with the Data Direct functions counted. So an HCA for storage, farther from every GPU
-    than that GPU's own, is on no rail; nor is a GPU all of whose HCAs are nearer to others.
+    A GPU and an HCA belong together when neither has anything nearer, by nvidia-smi's levels and
+    with the Data Direct functions counted. So an HCA for storage, farther from every GPU than that
+    GPU's own, is on no rail; nor is a GPU all of whose HCAs are nearer to others.
     """
     distances = hca_closeness(snapshot)
     of_gpu: dict[int, Closeness] = {}

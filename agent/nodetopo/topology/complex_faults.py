@@ -1,4 +1,4 @@
-"""What is wrong with GPU–NIC complexes: flags of ports, IOMMU groups, address translation."""
+"""Faults of GPU–NIC complexes: flags of ports, IOMMU groups, address translation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What must be known to judge: *what* of which *subject*."""
+    """A fact that must be known for a verdict: *what* of which *subject*."""
 
     what: str
     subject: str
@@ -48,14 +48,14 @@ _FLAGS = (
 
 
 class Concern(StrEnum):
-    """What the flags of a port decide."""
+    """The purpose of a port's flags."""
 
     WAY = "way"
-    """Whether HCA and GPU reach each other, in a layout whose flags are known."""
+    """HCA and GPU can reach each other, in a layout with known flags."""
     DETOUR = "detour"
-    """Whether peers behind any other switch reach each other without a detour."""
+    """Peers behind any other switch reach each other without a detour."""
     ISOLATION = "isolation"
-    """Whether what is below it is kept apart from the rest, as the kernel sets it."""
+    """Devices below the port are isolated from the rest, as set by the kernel."""
 
 
 def concern(found: Complexes, port: Port) -> Concern | None:
@@ -92,12 +92,12 @@ def flag_faults(found: Complexes, of: Concern) -> Iterator[Fault | Unread]:
 
 
 def group_faults(found: Complexes, *, is_shared: bool) -> Iterator[Fault | Unread]:
-    """Yield complexes whose IOMMU groups are not what their layout needs.
+    """Yield complexes whose IOMMU groups do not fit their layout.
 
     Args:
         found: the complexes.
-        is_shared: of the layouts in which peers reach each other behind a switch, else of those
-            in which every device must have a group of its own.
+        is_shared: for layouts in which peers reach each other behind a switch, else for layouts in
+            which every device must have a separate group.
     """
     for it in found.complexes:
         if it.doubt is not None or (it.kind is ComplexKind.NUMA) is is_shared:

@@ -70,8 +70,9 @@ CONNECTX = frozenset({("15b3", "1021"), ("15b3", "1023"), ("15b3", "1025")})
 storage and management on these machines."""
 
 ISOLATED, ISOLATED_VERA = "xx111x1", "xx101x1"
-"""What the kernel sets at boot (drivers/pci/pci.c, pci_std_enable_acs); a Vera root port cannot
-redirect completions."""
+"""Flags set by the kernel at boot (drivers/pci/pci.c, pci_std_enable_acs); a Vera root port cannot
+redirect completions.
+"""
 
 OPEN = "xx000x0"
 """Nothing is turned away: for jobs on bare metal behind a switch that HCA and GPU share."""
@@ -92,7 +93,7 @@ goes up. A root port without source validation puts all below it into one IOMMU 
 
 
 class PortRole(StrEnum):
-    """What a port does in its complex."""
+    """The function of a port in its complex."""
 
     ROOT = "root port"
     DATA_DIRECT = "to Data Direct"
@@ -123,14 +124,14 @@ class Port:
 
     @property
     def wanted(self) -> int | None:
-        """What the register should hold; ``None`` where that is not known."""
+        """The expected register; ``None`` if unknown."""
         if self.expected is None or self.control is None:
             return None
         return with_flags(self.control, self.expected)
 
     @property
     def is_right(self) -> bool | None:
-        """Whether every flag is as expected; ``None`` where that is not known."""
+        """Whether every flag is as expected; ``None`` if unknown."""
         return None if self.wanted is None else self.wanted == self.control
 
 

@@ -22,8 +22,9 @@ _SUPERCHIP = re.compile(r"\bG[HB][0-9]{3}\b")
 multi-node NVLink racks (GH200 NVL32, GB200 and GB300 NVL72; NVIDIA MNNVL User Guide, overview)."""
 
 _BOARD = re.compile(r"\b[HB][0-9]{2,3}\b")
-"""H20, H100, H200, B200, B300 and their like in a product name: cards, and boards with NVSwitches
-of their own. NVIDIA's guides to multi-node NVLink describe none of them."""
+"""H20, H100, H200, B200, B300 and similar product names: cards, and boards with built-in
+NVSwitches. NVIDIA's guides to multi-node NVLink describe none of them.
+"""
 
 
 class Interconnect(StrEnum):
@@ -70,7 +71,7 @@ def islands(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
 def interconnect(snapshot: Snapshot) -> Interconnect | None:
     """Return how the GPUs are joined; ``None`` when their links are unknown.
 
-    Also where those of a lost GPU, which are unknown, could make it another.
+    Also if a lost GPU's unknown links could change the answer.
     """
     if len(snapshot.gpus) == 0:
         return Interconnect.NONE
@@ -95,8 +96,8 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
 def has_switch(snapshot: Snapshot) -> bool:
     """Return whether NVSwitches join the GPUs.
 
-    Known from the links' far ends; in a snapshot from a text it is inferred where a GPU would
-    need more links than any GPU has to give each of its peers that many of its own.
+    Known from the links' far ends; in a snapshot from a text it is inferred if separate links to
+    each peer would exceed the links of any GPU.
     """
     if any(link.is_active and is_switched(link) for link in snapshot.nvlinks or ()):
         return True

@@ -15,12 +15,12 @@ Pair = tuple[int, int]
 def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     """Return the number of active NVLinks of every pair of GPUs; ``None`` is unknown.
 
-    Direct links count as the weaker end reports them: a link that only one end calls up
-    carries nothing. Through NVSwitches every GPU reaches every other with all its switch
-    links, so the pair has the lesser of the two counts, unless the driver denies the pair
-    peer access. Links to a CPU (POWER9) join no GPUs. Those of a lost GPU are unknown, as are
-    those of a GPU that reports the state of none, or itself as the far end of all
-    (:func:`loops`). The count in a text is taken as is.
+    Direct links count as the weaker end reports them: a link that only one end calls up carries
+    nothing. Through NVSwitches every GPU reaches every other with all its switch links, so the pair
+    has the lesser of the two counts, unless the driver denies the pair peer access. Links to a CPU
+    (POWER9) join no GPUs. The links of a lost GPU are unknown, as are the links of a GPU that
+    reports the state of none, or itself as the far end of all (:func:`loops`). The count in a text
+    is taken as is.
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)

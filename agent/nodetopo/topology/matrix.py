@@ -109,8 +109,8 @@ def pci_closeness(
 ) -> Mapping[frozenset[str], Closeness]:
     """Return the PCIe distance of every pair of row names for which it is known.
 
-    What NVML or a text reports of a pair takes precedence over the PCI tree, which is invented
-    in a virtual machine.
+    A report by NVML or a text takes precedence over the PCI tree, which is invented in a virtual
+    machine.
 
     Args:
         of_gpus: leave out pairs without a GPU, which are most of them where there are many HCAs.

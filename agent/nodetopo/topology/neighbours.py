@@ -1,9 +1,9 @@
-"""Which GPUs of the node DRA drivers give out, so that the device plugin offers none of them.
+"""The node's GPUs given out by DRA drivers, which the device plugin must not offer.
 
-Two ways to give out one GPU know nothing of each other: a device plugin's devices are counted by
-the kubelet, those of slices by the scheduler. So a GPU that a driver publishes belongs to it.
+Two ways to give out one GPU are unaware of each other: the kubelet counts a device plugin's
+devices, the scheduler the slices' devices. So a GPU that a driver publishes belongs to it.
 
-An extended resource may be served by a device plugin on one node and by DRA on another, never by
+An extended resource can be served by a device plugin on one node and by DRA on another, never by
 both on one (KEP-5004): where a DeviceClass gives the resource's name to a driver of this node, the
 whole resource is the driver's there.
 
@@ -33,14 +33,14 @@ _DRIVER_IS = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedByDra:
-    """What DRA drivers give out on this node.
+    """The devices that DRA drivers give out on this node.
 
     Attributes:
         gpus: id of the GPU → the driver.
         resources: extended resource → the DeviceClass that gives it to a driver of this node.
-        held: ids of those GPUs that no slice has any more, but pods by claim.
-        suspect: a driver whose slices are not known, but whose socket answers, or whose claims pods
-            have; all GPUs may be its own.
+        held: ids of GPUs that pods hold by claim although no slice has them.
+        suspect: a driver with unknown slices whose socket answers, or whose claims pods have; all
+            GPUs may belong to it.
     """
 
     gpus: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)

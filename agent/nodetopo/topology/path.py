@@ -25,17 +25,17 @@ class Placed(Protocol):
 def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closeness | None:
     """Return the level that ``nvidia-smi topo -m`` prints for two different devices.
 
-    The rules are those the nvidia-smi manual (section "topo") and ``nvmlGpuTopologyLevel_t``
-    of nvml.h state for each word: PIX at most one bridge (one switch: its own ports do not
-    count; the functions of one device always), PXB several, PHB the same host bridge, NODE
-    different host bridges of one NUMA node, SYS across nodes.
+    The rules are those the nvidia-smi manual (section "topo") and ``nvmlGpuTopologyLevel_t`` of
+    nvml.h state for each word: PIX at most one bridge (one switch: its own ports do not count; the
+    functions of one device always), PXB several, PHB the same host bridge, NODE different host
+    bridges of one NUMA node, SYS across nodes.
 
-    ``None`` when a path is unknown; when the devices are below different host bridges and the
-    NUMA node of either is unknown, so that it is NODE or SYS (nvidia-smi was seen to print
-    either then, docs/internals/topology.md); when the source names every port but no host bridge
-    and the devices share none, so that it is PHB or NODE.
+    ``None`` when a path is unknown; when the devices are below different host bridges and the NUMA
+    node of either is unknown, so that it is NODE or SYS (nvidia-smi was seen to print either then,
+    docs/internals/topology.md); when the source names every port but no host bridge and the devices
+    share none, so that it is PHB or NODE.
 
-    A collapsed path is that of NCCL's tree, which has CPUs and no host bridges: two devices of one
+    A collapsed path comes from NCCL's tree, which has CPUs and no host bridges: two devices of one
     CPU that share no switch, or whose switch it does not give, are PHB by NCCL's word, which stands
     for nvidia-smi's PHB and NODE. All devices of unknown NUMA node are below one CPU there
     (NVIDIA/nccl src/graph/topo.cc, ``numaid`` −1).
@@ -43,8 +43,8 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
     Args:
         a: one device.
         b: the other.
-        only_node: the NUMA node of a machine that has no other, where devices for which
-            firmware names none (sysfs −1) must be.
+        only_node: the NUMA node of a machine that has no other, where devices for which firmware
+            names none (sysfs −1) must be.
     """
     if a.path is None or b.path is None:
         return None

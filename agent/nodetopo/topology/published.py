@@ -89,7 +89,7 @@ def published_gpus(
 
 
 _UUID_IN_CDI = re.compile(r"=((?:GPU|MIG)-[0-9a-zA-Z-]+)")
-"""A CDI name of ours, or of NVIDIA's toolkit, ends in the UUID of what it stands for."""
+"""Our CDI names and those of NVIDIA's toolkit end in the device's UUID."""
 
 
 class ClaimedGpus:
@@ -123,9 +123,9 @@ class ClaimedGpus:
         return None if device is None and may_have_gpus(claimed.driver) else ()
 
     def uuids(self, claimed: ClaimedDevice) -> set[str]:
-        """Return the UUIDs by which a device plugin would offer the same, empty where not known.
+        """Return the UUIDs under which a device plugin would offer the same; empty if unknown.
 
-        They are those of a whole GPU and of its MIG devices, or that of one MIG device.
+        They belong to a whole GPU and its MIG devices, or to one MIG device.
         """
         device = self._devices.get(claimed.key)
         if device is not None and is_admin(device):
@@ -155,5 +155,5 @@ def uuids_of(claimed: ClaimedDevice) -> tuple[str, ...]:
 
 
 def may_have_gpus(driver: str) -> bool:
-    """Return whether devices of *driver* may be GPUs of ours, by its name."""
+    """Return whether devices of *driver* could be GPUs, by its name."""
     return driver == DRIVER or "gpu" in driver

@@ -84,7 +84,7 @@ class SharedAllocator:
 
     @property
     def explanation(self) -> SharedExplanation:
-        """What explains the answers."""
+        """The inputs for explaining the answers."""
         return self._explanation
 
     def allocate(

@@ -230,7 +230,7 @@ def _merged(a: Mapping[tuple[int, int], int], b: Ways) -> Ways:
 
 
 _SetKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Terms before and after those of the request, and the GPUs."""
+"""Terms before and after the request's terms, and the GPUs."""
 
 _Key = tuple[tuple[int, ...], int, int, tuple[int, ...], tuple[int, ...]]
 

@@ -1,8 +1,8 @@
 """The score of a set of MIG devices or replicas: the order of the terms, and their record.
 
 Devices of one GPU are interchangeable, so the score depends on how many of them come from which
-GPU. Bandwidth, NUMA nodes, sockets and HCAs are those of the GPUs touched, each counted once:
-two replicas of one GPU are one GPU, not a connected pair.
+GPU. Bandwidth, NUMA nodes, sockets and HCAs belong to the GPUs touched, each counted once: two
+replicas of one GPU are one GPU, not a connected pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 
 FEWEST_GPUS = ("gpus",)
-"""What packing compares first."""
+"""The first term of packing."""
 
 LEAST_LOAD = ("load", "doubled")
-"""What distributing compares first."""
+"""The first term of distributing."""
 
 FEWEST_DEGRADED = ("degraded",)
-"""What is compared before all else."""
+"""The first term of every policy."""
 
 _WHOLE = ("idle_gpus", "left")
 
@@ -63,7 +63,7 @@ def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedScore(Score):
-    """The terms of a set of devices: those of the GPUs it touches, and those of sharing.
+    """The terms of a set of devices: its GPUs' terms, and the terms of sharing.
 
     The fields of :class:`Score` are about the GPUs touched, but *degraded* counts devices.
     *remainder_value*, *broken_partitions* and *crowding* count idle GPUs as free and are not
@@ -73,8 +73,8 @@ class SharedScore(Score):
     Attributes:
         gpus: how many GPUs the set touches.
         doubled: pairs of devices of the set that are on one GPU.
-        load: sum over the devices of how many devices in use each joins on its GPU, the
-            earlier ones of the set included: what NVIDIA's ``distributed`` keeps low pick by pick
+        load: sum over the devices of how many devices in use each joins on its GPU, the earlier
+            ones of the set included: what NVIDIA's ``distributed`` keeps low pick by pick
             (k8s-device-plugin v0.19.0, internal/rm/allocate.go).
         idle_gpus: GPUs touched whose devices were all free.
         left: devices that stay free on the GPUs touched.

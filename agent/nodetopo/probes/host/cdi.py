@@ -11,8 +11,9 @@ from nodetopo.probes.sysfs.files import Files
 from nodetopo.probes.sysfs.tree import FOLDER
 
 _RUN = ("run/", "var/run/")
-"""One directory by two names on most systems; the link between them need not lead anywhere in a
-container that has the host's files below a directory of its own."""
+"""A directory with two names on most systems; in a container with the host's files below another
+directory, the link between them can be broken.
+"""
 
 _SUFFIXES = (".json", ".yaml")
 """Of the files that runtimes read (container-device-interface pkg/cdi/spec-dirs.go)."""
@@ -49,13 +50,13 @@ def configured_directories(
 def cdi_specs(
     files: Files, paths: HostPaths, directories: Iterable[str] = DIRECTORIES
 ) -> tuple[CdiSpec, ...] | None:
-    """Return the specifications by path; None where none of their directories can be seen.
+    """Return the specifications by path; None if none of their directories is visible.
 
-    A host that shows ``/etc`` and ``/run``, and has no such directory, has no specifications.
+    A host with visible ``/etc`` and ``/run`` but without such a directory has no specifications.
 
     Args:
         files: the host's files.
-        paths: where what the specifications name is looked up.
+        paths: look up the files named in the specifications.
         directories: of specifications.
     """
     named = [_seen(files, path) for path in tuple(directories)[:_MAX_DIRECTORIES]]

@@ -18,14 +18,14 @@ _CONTAINER = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 """The id of a container in the path of its control group, as container runtimes write it."""
 
 _MOST_DESCRIPTORS = 4096
-"""Descriptors of one process that are looked at: what an application has by default, four times."""
+"""Most descriptors examined per process: four times an application's default limit."""
 
 
 def with_driver_holders(snapshot: Snapshot, procfs: Root) -> Snapshot:
-    """Return *snapshot* with who holds the driver, where a label of the Node asks for it.
+    """Return *snapshot* with the driver's users, if a label of the Node requests it.
 
-    To look at the descriptors of all processes costs milliseconds for each thousand of them, so
-    nothing is read without such a label.
+    Examining the descriptors of all processes costs milliseconds per thousand, so nothing is read
+    without such a label.
     """
     node = snapshot.node_status
     if node is None or driver_claim(node.labels or {}) is None:

@@ -1,8 +1,8 @@
-"""What is at a path of the host, as a container runtime finds it, where only parts are mounted.
+"""The host's paths as a container runtime sees them, where only parts are mounted.
 
-In a container the host's files lie below a directory, and only some of them are there: what is
-absent below that directory may exist on the host. Absence counts only below a directory that shows
-all of the host's, which is known by what every host has there.
+In a container the host's files are below a directory, and only some of them are mounted: files
+absent there may exist on the host. Absence counts only below a directory that shows all of the
+host's files, which is recognised by files that every host has there.
 """
 
 import re
@@ -20,7 +20,8 @@ _WITNESSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("usr/", ("usr/bin", "usr/lib")),
     ("", ("etc/os-release", "usr/bin")),
 )
-"""What shows that everything below a directory can be seen; the first that fits a path counts."""
+"""Files that prove that everything below a directory is visible; the first match for a path counts.
+"""
 
 _MERGED = ("bin", "sbin", "lib", "lib64")
 """Links into ``usr`` on every current distribution, which a mount of ``/usr`` leaves out."""
@@ -52,9 +53,10 @@ class HostPaths:
         return None if found is None else bool(found)
 
     def node(self, path: str) -> HostNode:
-        """Return what is at *path* itself.
+        """Return the node at *path* itself.
 
-        A plain file may be a device node: archives of a host hold device nodes as empty files.
+        A plain file can stand for a device node: archives of a host hold device nodes as empty
+        files.
         """
         found = self._find(path, follows=False)
         if found is None or not found:
@@ -120,6 +122,6 @@ class HostPaths:
             self.folders.add(path)
 
     def _is_whole(self, place: str) -> bool:
-        """Return whether what is absent at *place* is absent on the host."""
+        """Return whether a path absent at *place* is absent on the host."""
         witnesses = next(names for prefix, names in _WITNESSES if place.startswith(prefix))
         return all(self._files.status(name) for name in witnesses)

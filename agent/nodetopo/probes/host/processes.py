@@ -22,9 +22,10 @@ PEERS = frozenset(
     k8s-rdma-shared-dp volcano-vgpu-device-plugin vGPU-device-plugin
     """.split(),  # noqa: SIM905 - as prose
 )
-"""Programs that advertise or label the same as this one: those of NVIDIA/k8s-device-plugin, of GKE
-(GoogleCloudPlatform/container-engine-accelerators), of NVIDIA's driver for DRA
-(k8s-dra-driver-gpu), Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi."""
+"""Programs that advertise or label the same resources: from NVIDIA/k8s-device-plugin, GKE
+(GoogleCloudPlatform/container-engine-accelerators), NVIDIA's DRA driver (k8s-dra-driver-gpu),
+Mellanox/k8s-rdma-shared-dev-plugin, Volcano and HAMi.
+"""
 
 FABRIC_MANAGER = "nv-fabricmanager"
 
@@ -64,7 +65,7 @@ class Process:
 
 
 def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
-    """Return all processes by pid; None where *procfs* shows only those of a container.
+    """Return all processes by pid; None if *procfs* only shows a container's processes.
 
     Kernel threads, which have no arguments, and processes that end meanwhile are left out.
     """

@@ -27,7 +27,7 @@ PATHS = (
     "run/k0s/containerd-cri.toml",
     "etc/cri/containerd.toml",
 )
-"""containerd's own, that of k3s, RKE2, MicroK8s, k0s and Talos."""
+"""Paths of containerd, and of its copies in k3s, RKE2, MicroK8s, k0s and Talos."""
 
 CRIO_NAME = "crio"
 
@@ -62,7 +62,7 @@ _HOOKS = (
     "usr/share/containers/oci/hooks.d/oci-nvidia-hook.json",
     "etc/containers/oci/hooks.d/oci-nvidia-hook.json",
 )
-"""NVIDIA's hook, by which the default runtime does what NVIDIA's runtime does."""
+"""NVIDIA's hook, which gives the default runtime the function of NVIDIA's runtime."""
 
 _OPERATOR = "usr/local/nvidia/toolkit"
 
@@ -74,8 +74,9 @@ CONFIGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "etc/nvidia-container-runtime/config.toml": _PACKAGES,
     },
 )
-"""The toolkit's configurations, of the GPU operator, whose programs read theirs and no other, and
-of packages; each with where its library may be, which is not that of the other."""
+"""The toolkit's configurations: the GPU operator's, read only by its own programs, and the
+packages'; each with the possible places of its library.
+"""
 
 _LIBRARY = "libnvidia-container.so.1"
 
@@ -157,7 +158,7 @@ def read_containerd(files: Files, path: str) -> RuntimeConfig | None:
 
 
 def _with_imports(files: Files, path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the main file, then those that it imports, in the order in which they are merged."""
+    """Yield the main file, then the files that it imports, in merge order."""
     pending, seen = deque([path]), set[str]()
     while pending and len(seen) < _MAX_FILES:
         parent = pending.popleft()
@@ -195,10 +196,10 @@ def _spec_limits(files: Files, runtime: Mapping[str, Any]) -> Limits:
 
 
 def read_crio(files: Files, path: str = FILE, drop_ins: str = DROP_INS) -> RuntimeConfig | None:
-    """Return CRI-O's configuration with all drop-ins; None where neither exists.
+    """Return CRI-O's configuration with all drop-ins; None if neither exists.
 
-    CDI is always on: CRI-O 1.23 began with it, and has no switch. Control groups are systemd's
-    unless ``cgroup_manager`` says otherwise. Source: CRI-O docs/crio.conf.5.md.
+    CDI is always on: CRI-O supports it since 1.23, without a switch. systemd manages cgroups unless
+    ``cgroup_manager`` is set. Source: CRI-O docs/crio.conf.5.md.
     """
     names = [f"{drop_ins}/{name}" for name in files.names(drop_ins) or ()]
     loaded = (load_toml(files, place) for place in (path, *names[:_MAX_FILES]))

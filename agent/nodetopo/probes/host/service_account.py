@@ -9,16 +9,16 @@ DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/)."""
 
 MAX_TOKEN_BYTES = 64 << 10
-"""Go's server takes no more than 1 MiB of headers; real tokens have 1 to 4 KiB."""
+"""Go's server accepts at most 1 MiB of headers; real tokens have 1 to 4 KiB."""
 
 _CURE = "mount the service account's token, and give the account back if it was deleted"
 
 
 def read_token(file: Path) -> str:
-    """Return the token in *file* as it is now.
+    """Return the current token in *file*.
 
     Raises:
-        UnreadableError: the file cannot be read, or holds no token.
+        UnreadableError: the file cannot be read, or has no token.
     """
     try:
         with file.open("rb") as opened:

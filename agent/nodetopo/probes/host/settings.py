@@ -1,6 +1,7 @@
 """Settings of the host that only audits read: runtimes, limits, interrupts, swap, CDI, CPU idling.
 
-They cost some thousand reads on a large node, and nothing that a daemon publishes depends on them.
+They cost some thousand reads on a large node, and a daemon's published data does not depend on
+them.
 """
 
 import re
@@ -109,7 +110,7 @@ def read_host_settings(
 
     Args:
         sysfs, procfs, host: the roots of the host's files.
-        hcas: whose interrupts to read; None if they are not known.
+        hcas: whose interrupts to read; None if unknown.
     """
     sys, proc, files = Files(PROBE, sysfs), Files(PROBE, procfs), Files(PROBE, host)
     seen = host_processes(Tree.of(procfs))
@@ -175,7 +176,7 @@ def interfaces(sysfs: Files) -> tuple[str, ...] | None:
 
 
 def char_devices(files: Files) -> bool | None:
-    """Return whether each GPU's node and the driver's have their link in ``/dev/char``.
+    """Return whether each GPU's node and the driver's nodes have links in ``/dev/char``.
 
     None without a GPU.
     """
@@ -194,7 +195,7 @@ def infiniband_devices(files: Files) -> tuple[str, ...] | None:
 
 
 def gdrcopy(sysfs: Files, host: Files) -> bool | None:
-    """Return whether GDRCopy's module and its node exist; None if one cannot be seen."""
+    """Return whether GDRCopy's module and node exist; None if one is not visible."""
     modules, devices = sysfs.names("module"), _device_names(host)
     return None if modules is None or not devices else _GDRCOPY in modules and _GDRCOPY in devices
 
@@ -232,10 +233,10 @@ def hca_interrupts(
 
 
 def _traffic_cpus(procfs: Files, vector: int) -> CpuSet | None:
-    """Return the CPUs of an interrupt; None without a handler of traffic.
+    """Return the CPUs of an interrupt; None unless it handles traffic.
 
-    An interrupt that nobody handles is shown on CPU 0 (kernel arch/x86/kernel/apic/vector.c,
-    vector_assign_managed_shutdown), which says nothing.
+    An interrupt without a handler is shown on CPU 0 (kernel arch/x86/kernel/apic/vector.c,
+    vector_assign_managed_shutdown), which is meaningless.
     """
     place = f"irq/{vector}"
     handlers = set(procfs.names(place) or ()) - _ATTRIBUTES
@@ -288,7 +289,7 @@ def _of_policies(files: Files, name: str) -> tuple[str, ...] | None:
 
 
 def is_virtual(files: Files, cpu: CpuTopology | None) -> bool | None:
-    """Return whether the host is a virtual machine; None where neither CPU nor firmware says."""
+    """Return whether the host is a virtual machine; None if neither CPU nor firmware shows it."""
     by_cpu = None if cpu is None else cpu.is_virtual
     if by_cpu:
         return True

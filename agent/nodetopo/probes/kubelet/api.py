@@ -51,7 +51,7 @@ _REFUSALS = {
         "see that the kubelet serves it (enableDebuggingHandlers: true)",
     ),
 }
-"""HTTP status → what it means and the cure; ``right`` is such as ``nodes/configz``."""
+"""HTTP status → meaning and cure; ``right`` is such as ``nodes/configz``."""
 
 COMPONENT = "kubeletconfig"
 """The name of its configuration in the answer (cmd/kubelet/app/server.go, initConfigz)."""
@@ -62,9 +62,10 @@ _ALWAYS_THERE = "cpuManagerPolicy"
 """A field that defaulting fills, and that has been in the answer since Kubernetes 1.10."""
 
 AGAIN_S = 86_400.0
-"""Longest that an answer is trusted, in case a start of the kubelet goes unseen: it reads its
-settings when it starts, and creates its socket then. For each question it asks the API server
-whether we may."""
+"""Longest validity of an answer, in case a restart of the kubelet goes unnoticed: it reads its
+settings at its start, and creates its socket then. For each request it checks our permission with
+the API server.
+"""
 
 RETRY_S = 300.0
 """Pause after a question that was not answered, mostly for lack of a right."""
@@ -76,9 +77,9 @@ class KubeletApi:
 
     Attributes:
         token_file: read before each question, since tokens are renewed.
-        ca_file: the authority of the kubelet's certificate; None for those of the system.
-        insecure: whether to accept any certificate. Kubelets sign their own unless
-            ``serverTLSBootstrap`` is on; whoever can answer in the kubelet's place gets the token.
+        ca_file: the authority of the kubelet's certificate; None for the system's authorities.
+        insecure: whether to skip verification of the certificate, which is self-signed unless
+            ``serverTLSBootstrap`` is on; an impostor then gets the token.
     """
 
     url: str
@@ -222,10 +223,10 @@ def kubelet_at(url: str, ca_file: Path | None, *, insecure: bool) -> KubeletApi:
 
 
 def with_running(snapshot: Snapshot, running: KubeletSettings | None) -> Snapshot:
-    """Return *snapshot* with the settings that the kubelet runs with, if they are known.
+    """Return *snapshot* with the running kubelet's settings, if known.
 
-    What only files and flags say is kept: where the kubelet keeps its files, what it is a part of,
-    its version.
+    Facts known only from files and flags are kept: the kubelet's directories, its distribution, its
+    version.
     """
     on_disk = snapshot.kubelet_on_disk or snapshot.kubelet
     if running is None or on_disk is None:
@@ -244,11 +245,11 @@ def settings_from_configz(text: str) -> KubeletSettings:
 
     It is ``{"kubeletconfig": {…}}``, the KubeletConfiguration after files, drop-ins, flags and
     defaults (k8s.io/component-base v0.36.3 configz/configz.go). Since 1.36 it carries kind and
-    apiVersion. Flags that are no field of it, such as ``--root-dir``, do not show; of feature gates
-    only those that were stated.
+    apiVersion. Flags without a field, such as ``--root-dir``, are missing; of feature gates only
+    set ones are listed.
 
     Raises:
-        DecodeError: *text* is no such answer.
+        DecodeError: *text* has another form.
     """
     try:
         answer = json.load(text)
@@ -285,10 +286,9 @@ class RunningKubelet:
         self._problem: str | None = None
 
     def put_into(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with the kubelet's last answer, and an issue where it gave none.
+        """Return *snapshot* with the kubelet's last answer, or an issue without one.
 
-        A kubelet that restarted may have other settings: until it answers, those of its files
-        count.
+        A restarted kubelet may have other settings: until it answers, its files' settings count.
         """
         try:
             status = self._socket.stat()

@@ -1,7 +1,8 @@
-"""The kubelet's settings, put together from its files and flags as the kubelet does.
+"""The kubelet's settings, merged from its files and flags like the kubelet does.
 
-The kubelet reads them at its start only, so that with files changed since then it does not run
-yet: :mod:`nodetopo.probes.kubelet.api` has what it runs with, this what it would start with next.
+The kubelet reads files only at its start, so later changes are not in force:
+:mod:`nodetopo.probes.kubelet.api` has the running settings, this module the settings of the next
+start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ MAX_TOTAL_BYTES = 1 << 20
 """Of all files of one kubelet together."""
 
 MAX_ENTRIES = 1024
-"""Most names in that directory: it may be any, such as ``/``."""
+"""Most names in that directory, which can be any, such as ``/``."""
 
 MAX_FOLDERS = 16
 """Deepest nesting of these subdirectories."""
@@ -45,24 +46,25 @@ SUFFIXES = (".conf", ".yaml", ".yml", ".json")
 """Suffixes of files that are meant to be loaded; ``x.conf.bak`` and ``x.conf~`` are not."""
 
 MAX_LOOKED_AT = 64
-"""Most files that are opened to see whether they hold a KubeletConfiguration."""
+"""Most files opened to check whether they hold a KubeletConfiguration."""
 
 MARGIN_S = 2.0
-"""A file must be younger by this: the kernel tells the time of boot in whole seconds (``btime``,
-kernel fs/proc/stat.c)."""
+"""Least age difference: the kernel reports the boot time in whole seconds (``btime``, kernel
+fs/proc/stat.c).
+"""
 
 
 def read_kubelet_settings(
     host: Root, procfs: Root, *, history: bool = False
 ) -> tuple[KubeletSettings | None, tuple[ProbeIssue, ...]]:
-    """Return the settings with which the node's kubelet would start, or why they are not known.
+    """Return the settings with which the node's kubelet would start, or issues.
 
-    The running kubelet's command line in *procfs* says where its files are; without one, the
-    usual places are tried. *host* is where the host's root directory is mounted.
+    The running kubelet's command line in *procfs* locates its files; without one, the usual paths
+    are tried. *host* is where the host's root directory is mounted.
 
     Args:
-        history: whether to find out too which files were changed since the kubelet's start, and
-            which it does not load: a few reads more.
+        history: whether to also detect files changed since the kubelet's start, and files that it
+            does not load, with a few more reads.
     """
     tree, processes = Tree.of(host), Tree.of(procfs)
     try:
@@ -156,11 +158,10 @@ class _Files:
 
 
 def _drop_ins(host: Tree, directory: str) -> Sequence[Path]:
-    """Return the drop-ins of *directory*, in the order in which they are merged.
+    """Return the drop-ins of *directory*, in merge order.
 
-    As Go's ``filepath.WalkDir``: it goes by name, into folders and through no link to one. A
-    directory that is a link itself, written without a slash at its end, is no folder either, and
-    nothing in it is loaded.
+    Like Go's ``filepath.WalkDir``: sorted by name, into folders but not through links to folders.
+    If *directory* itself is a link without a trailing slash, nothing in it is loaded.
     """
     path = Path(directory)
     try:
@@ -177,7 +178,7 @@ def _drop_ins(host: Tree, directory: str) -> Sequence[Path]:
 
 
 def _walk(host: Tree, directory: Path, depth: int) -> Iterator[tuple[Path, bool]]:
-    """Yield what is below *directory*, and whether it is a folder."""
+    """Yield the entries below *directory*, and whether each is a folder."""
     if depth > MAX_FOLDERS:
         raise UnusableError(str(directory), f"nested more than {MAX_FOLDERS} deep")
     try:
@@ -194,10 +195,10 @@ def _walk(host: Tree, directory: Path, depth: int) -> Iterator[tuple[Path, bool]
 def changed_since(
     host: Tree, procfs: Tree, sources: Sources, files: Iterable[Path]
 ) -> tuple[str, ...] | None:
-    """Return which of *files* were written to after the kubelet's process had started.
+    """Return the *files* written after the start of the kubelet's process.
 
-    None where no process is seen, or its start is not known, or the kubelet starts later than its
-    process, as that of k3s, which writes the files in between.
+    None without a visible process, with an unknown start, or if the kubelet starts later than its
+    process, as in k3s, which writes the files in between.
     """
     if sources.pid is None or sources.embedded_in in ("k3s", "microk8s"):
         return None
@@ -215,11 +216,10 @@ def changed_since(
 
 
 def unloaded(host: Tree, sources: Sources, loaded: Iterable[Path]) -> tuple[str, ...] | None:
-    """Return the files with a KubeletConfiguration in directories of drop-ins that go unread.
+    """Return the unread files with a KubeletConfiguration in directories of drop-ins.
 
-    Either the directory is the one of ``--config-dir``, and the name does not end in ``.conf``;
-    or it is one that documentation names, and no flag does. None where no process is seen, whose
-    flags would say.
+    Either the directory is ``--config-dir``'s, and the name does not end in ``.conf``; or the
+    directory is documented but not in a flag. None without a visible process.
     """
     if sources.pid is None:
         return None

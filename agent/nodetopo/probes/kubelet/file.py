@@ -1,4 +1,4 @@
-"""The kubelet's files on the host: their text, their documents, and keys that it may ignore."""
+"""The kubelet's files on the host: their text, their documents, and ignored keys."""
 
 import json
 from collections import Counter
@@ -101,10 +101,10 @@ def below_root(path: Path) -> str:
 
 
 def unknown_keys(document: Any, file: str, *, is_drop_in: bool) -> Iterator[OddKey]:
-    """Yield the keys of a KubeletConfiguration that not every release knows as they are written.
+    """Yield the keys of a KubeletConfiguration that some releases do not know as written.
 
-    A key of a newer release that is empty is left out: kubeadm writes those of its own release for
-    kubelets of older ones.
+    An empty key of a newer release is left out: kubeadm writes its release's keys for older
+    kubelets.
     """
     for within, key in _unknown(document, KEYS, "", any_case=is_drop_in):
         yield OddKey(key=shortened(key), within=within, file=file, is_drop_in=is_drop_in)

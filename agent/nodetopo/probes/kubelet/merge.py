@@ -1,12 +1,12 @@
-"""How defaults, a file, drop-ins and flags become the one configuration of a kubelet.
+"""Merges defaults, a file, drop-ins and flags into a kubelet's configuration.
 
 As kubernetes v1.36.3 cmd/kubelet/app/server.go does it (NewKubeletCommand, loadConfigFile,
 mergeKubeletConfigurations, kubeletConfigFlagPrecedence), and since 1.32 did: the file, defaulted;
 the drop-ins as RFC 7386 merge patches on that, defaulted again; then the flags once more.
 Consequences, among others:
 
-- hard eviction has defaults only where there is a file, so that ``evictionHard: null`` in a
-  drop-in leaves none;
+- hard eviction has defaults only where there is a file, so that ``evictionHard: null`` in a drop-in
+  leaves none;
 - with a drop-in directory, even an empty one, what is empty in the file (``evictionHard: {}``,
   ``enforceNodeAllocatable: []``) is lost, and defaulted where a default exists;
 - drop-ins are decoded by a decoder that takes ``cpumanagerpolicy`` for ``cpuManagerPolicy``, after
@@ -33,7 +33,7 @@ _FOLDED = {field.lower(): field for field in FIELDS}
 
 
 class Merge:
-    """One configuration while it is put together, lowest precedence first.
+    """A configuration being merged, lowest precedence first.
 
     Attributes:
         overridden: drop-ins and keys in them that lose to the same key in its own case.
@@ -106,7 +106,7 @@ class Merge:
             previous[field] = key
 
     def settle(self) -> None:
-        """Put defaults where the files have nothing, or what Go's decoder reads as nothing."""
+        """Put defaults for fields that are missing, or that Go's decoder reads as missing."""
         for field, default in DEFAULTS.items():
             value = self._document.get(field)
             # 0 pods and -5 processes mean the defaults.
@@ -152,7 +152,7 @@ def _recased(value: Any, known: Keys) -> Any:
 
 
 def _leaves(document: Document) -> Iterator[str]:
-    """Yield the path of each field; of a map, that of each entry."""
+    """Yield the path of each field; for a map, of each entry."""
     for field in sorted(document):
         value = document[field]
         if isinstance(value, dict):
@@ -223,7 +223,7 @@ def last(flags: Iterable[Flag], name: str) -> str | None:
 
 
 def override(merge: Merge, flags: Iterable[Flag]) -> bool:
-    """Put *flags* over the files; return whether any of them is a field of the configuration.
+    """Override the files with *flags*; return whether any sets a field of the configuration.
 
     Raises:
         DecodeError: a value that the kubelet would refuse; the path is the flag.

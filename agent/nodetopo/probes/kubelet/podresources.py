@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API (v1): what containers were given, and what is there to give."""
+"""The kubelet's PodResources API (v1): containers' devices, and allocatable resources."""
 
 import os
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""What the kubelet's own clients allow (1.36 pkg/kubelet/apis/podresources/constants.go)."""
+"""Limit of the kubelet's own clients (1.36 pkg/kubelet/apis/podresources/constants.go)."""
 
 MAX_PATH_BYTES = 107
 """``sun_path`` is 108 bytes with its closing zero (linux/un.h)."""
@@ -29,7 +29,7 @@ _CURES = {
     "RESOURCE_EXHAUSTED": "try again in a second: the kubelet limits the calls per second",
     "UNIMPLEMENTED": "name the kubelet's pod-resources socket; this one serves another API",
 }
-"""gRPC status → what helps."""
+"""gRPC status → cure."""
 
 
 class PodResources:
@@ -55,7 +55,7 @@ class PodResources:
         return self._start
 
     def offer(self) -> NodeOffer:
-        """Return what pods of this node can be given, given or not; unhealthy devices left out.
+        """Return the allocatable resources, in use or not, without unhealthy devices.
 
         Raises:
             UnreadableError: as :meth:`assigned` does.
@@ -70,13 +70,13 @@ class PodResources:
     def assigned(self) -> tuple[Pod, ...]:
         """Return the active pods of this node with what the kubelet assigned to each container.
 
-        What it assigned to a pod as a whole includes what its containers have exclusively; those
-        that share the rest have no CPUs and memory here (kubernetes 1.37
+        A pod-level assignment includes its containers' exclusive resources; containers that share
+        the rest have no CPUs and memory here (kubernetes 1.37
         pkg/kubelet/cm/container_manager_linux.go, GetCPUs).
 
-        Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order
-        changes from call to call. This source has no UID and no spec, leaves out init containers
-        that finished, and shows a sidecar as any container.
+        Pods by namespace and name, devices by resource, ids sorted: the kubelet's own order changes
+        from call to call. This source has no UID and no spec, leaves out init containers that
+        finished, and shows a sidecar as any container.
 
         Raises:
             UnreadableError: no socket, no permission, no answer in time, or an error.
@@ -94,7 +94,7 @@ class PodResources:
         return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
 
     def held(self) -> tuple[PodHolding, ...]:
-        """Return every active pod of this node with what it was given, by namespace and name.
+        """Return every active pod of this node with its resources, by namespace and name.
 
         Raises:
             UnreadableError: as :meth:`assigned` does.

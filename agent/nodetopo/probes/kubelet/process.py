@@ -30,11 +30,11 @@ class KubeletProcess:
 
     Attributes:
         words: its arguments, without the program.
-        directory: the working directory, against which it reads relative paths; None where the
-            system does not show it.
-        embedded_in: the distribution that it is a part of; None for a kubelet of its own.
+        directory: the working directory, against which it reads relative paths; None if not
+            visible.
+        embedded_in: the distribution that it is a part of; None for a standalone kubelet.
         is_inside: whether the process is another program, which has a kubelet in it.
-        version: ``v1.34.1`` where the program's path has it.
+        version: ``v1.34.1`` if the program's path has it.
     """
 
     pid: int
@@ -60,10 +60,10 @@ def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:
 
 
 def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[KubeletProcess, ...]:
-    """Return those of *kubelets* that are in no container, or all where that is not known.
+    """Return the *kubelets* outside of containers, or all if unknown.
 
-    A cluster inside a pod has kubelets too, and any container may call a program that. Each has
-    process ids of its own (``NSpid``, proc_pid_status(5)).
+    A cluster inside a pod has kubelets too, and any container can name a program so. Each has a
+    separate pid namespace (``NSpid``, proc_pid_status(5)).
     """
     tree = Tree.of(procfs)
 
@@ -79,7 +79,7 @@ def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[Kubel
 
 
 def is_kubelet(arguments: list[str]) -> bool:
-    """Return whether a command line is that of a kubelet of its own."""
+    """Return whether a command line belongs to a standalone kubelet."""
     return Path(arguments[0]).name == "kubelet"
 
 

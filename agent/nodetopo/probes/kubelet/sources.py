@@ -1,4 +1,4 @@
-"""Where the configuration of the node's kubelet is: as its process says, or where it usually is."""
+"""The location of the kubelet's configuration: from its process, or the usual paths."""
 
 import re
 import shlex
@@ -19,14 +19,14 @@ MICROK8S = Path("/var/snap/microk8s/current/args/kubelet")
 """One flag a line (canonical/microk8s docs, "Configuring MicroK8s services")."""
 
 SECRET_DIRECTORIES = ("etc/rancher/", "etc/systemd/system/")
-"""Directories below the host's root with files that may hold the token of the cluster."""
+"""Directories below the host's root with files that can hold the cluster's token."""
 
 KUBEADM = Path("/var/lib/kubelet/config.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class UsualPlace:
-    """A file of ``--config`` at its usual place, and the directory of drop-ins beside it."""
+    """A usual path of ``--config``, and the directory of drop-ins next to it."""
 
     config: str
     drop_ins: str = ""
@@ -55,7 +55,7 @@ _VARIABLES = {
     "SNAP_DATA": "/var/snap/microk8s/current",
     "SNAP_COMMON": "/var/snap/microk8s/common",
 }
-"""What snapd puts into the environment (https://snapcraft.io/docs/environment-variables)."""
+"""Environment variables set by snapd (https://snapcraft.io/docs/environment-variables)."""
 
 _UNITS = ("etc/systemd/system/{}.service", "etc/systemd/system/{}-agent.service")
 """Where the installation script of k3s puts the command line that its process then hides."""
@@ -63,12 +63,12 @@ _UNITS = ("etc/systemd/system/{}.service", "etc/systemd/system/{}-agent.service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the settings of one kubelet are. Paths as the kubelet names them.
+    """The files of one kubelet's settings. Paths as the kubelet sees them.
 
     Attributes:
         drop_ins: as given, since a slash at its end makes a difference.
-        told_by: what has the flags, as a person reads it.
-        pid: of the process that read them; None where none is seen.
+        told_by: the source of the flags, for people.
+        pid: of the process that read them; None without one.
     """
 
     config: Path | None = None

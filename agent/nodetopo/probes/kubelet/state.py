@@ -1,9 +1,9 @@
 """The state files of the kubelet's managers.
 
 ``cpu_manager_state`` and ``memory_manager_state`` lie in ``--root-dir``; the device manager's
-checkpoint and the plugins' sockets in ``/var/lib/kubelet/device-plugins``, whatever that says
-(kubelet v1beta1 constants.go, DevicePluginPath). Checksums are of Go's own making and are not
-verified: the kubelet replaces these files as a whole, by rename.
+checkpoint and the plugins' sockets in ``/var/lib/kubelet/device-plugins``, regardless of it
+(kubelet v1beta1 constants.go, DevicePluginPath). Checksums depend on Go's internals and are not
+verified: the kubelet replaces these files atomically.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,9 @@ PLUGINS = "var/lib/kubelet/device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 NO_PLUGINS = frozenset({"kubelet.sock", CHECKPOINT, "DEPRECATION"})
-"""What else is in that directory: the kubelet's own socket and files (devicemanager/manager.go,
-socket and checkpoint names; DEPRECATION was written until 1.27)."""
+"""Other entries of that directory: the kubelet's own socket and files (devicemanager/manager.go,
+socket and checkpoint names; DEPRECATION was written until 1.27).
+"""
 
 NONE = "none"
 """The policy under which ``cpu_manager_state`` has no CPUs."""
@@ -111,7 +112,7 @@ def cpu_state(value: Any) -> CpuState:
     """Return the content of ``cpu_manager_state`` (pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 
     Versions 2 (1.18) and 3 (1.36) have the same fields at the top; version 4 (1.37) repeats them in
-    a text ``data``, which is what counts. Version 1, of kubelets before 1.18, named containers by
+    a text ``data``, which takes precedence. Version 1, of kubelets before 1.18, named containers by
     the runtime's ids, and no pods.
 
     Raises:
@@ -133,10 +134,10 @@ def cpu_state(value: Any) -> CpuState:
 
 
 def authoritative(value: Any) -> Object:
-    """Return the fields that a 1.37 kubelet goes by: those of ``data`` if it exists.
+    """Return the fields that a 1.37 kubelet uses: from ``data`` if it exists.
 
     Raises:
-        DecodeError: they are no object.
+        DecodeError: they are not an object.
     """
     document = as_object(value, "")
     if document.get("data"):
@@ -190,7 +191,7 @@ def memory_state(value: Any) -> MemoryState:
     """Return the content of ``memory_manager_state``, blocks by NUMA node and kind, in bytes.
 
     Versions 1 (1.21) and 2 (1.36) have the same fields at the top; version 3 (1.37) repeats them in
-    a text ``data``, which is what counts
+    a text ``data``, which takes precedence
     (pkg/kubelet/cm/memorymanager/state/{checkpoint,state}.go).
 
     Raises:

@@ -1,25 +1,25 @@
 """The process that calls NVML: ``python -m nodetopo.probes.nvml.child LIBRARY EVENTS``.
 
-*LIBRARY* is a path, *EVENTS* the descriptor for events; either may be empty.
+*LIBRARY* is a path, *EVENTS* the descriptor for events; either can be empty.
 
-It reads one request per line from standard input and writes one JSON document per line to
-standard output: ``{"ok": reading}`` or ``{"error": {"cause": …, "cure": …, "code": …}}``.
-Requests:
+It reads one request per line from standard input and writes one JSON document per line to standard
+output: ``{"ok": reading}`` or ``{"error": {"cause": …, "cure": …, "code": …}}``. Requests:
 
 - ``scan`` reads everything;
-- ``refresh`` reads what changes and takes the rest from the last reading, which is kept here;
+- ``refresh`` reads changing facts and takes the rest from the last reading, which is kept here;
 - ``record`` reads everything and adds ``"answers"``, a transcript of all calls.
 
 Given a descriptor for events, it listens for them from its first reading on
-(:mod:`nodetopo.probes.nvml.events`), and a reading has ``"listening"`` beside it. A process takes
-another one's place without losing an event, or delivering one twice, by three more requests:
+(:mod:`nodetopo.probes.nvml.events`), and adds ``"listening"`` to a reading. Three more requests let
+a process replace another without losing or repeating an event:
 
 - ``succeed``, the first one to the new process, is a ``scan``, and keeps events back;
-- ``retire`` ends the old one's listening, ``{"ok": until}`` says until when it heard everything;
-- ``release [UNTIL]`` lets the new one deliver what it heard after that.
+- ``retire`` ends the old one's listening, ``{"ok": until}`` is the time until which it heard
+  everything;
+- ``release [UNTIL]`` lets the new one deliver later events.
 
-It ends when its input does. That is also how it notices that its parent died, even while a
-call hangs in the driver.
+It ends when its input does, so it also ends when its parent dies, even while a call hangs in the
+driver.
 """
 
 import json
@@ -44,7 +44,7 @@ DEFERRED = ("shutil", "subprocess", "tempfile")
 """Imported by ``ctypes.util``, which pynvml imports to find a library elsewhere than on Linux."""
 
 GRACE_S = 2.0
-"""How long a scan in progress may go on after the parent has closed our input."""
+"""How long a scan in progress can continue after the parent has closed our input."""
 
 
 def main() -> None:

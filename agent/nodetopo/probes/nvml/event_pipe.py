@@ -18,25 +18,27 @@ _CHUNK = 1 << 16  # bytes: all that a pipe holds (pipe(7))
 _CLOSE_S = 0.5
 
 SILENT_S = 60.0
-"""So long GPUs may not be listened to before it is a warning: the child tries again by itself, and
-where NVML as a whole fails, the next scan shows that."""
+"""How long GPUs can go without a listener before a warning: the child retries by itself, and if
+NVML as a whole fails, the next scan shows that.
+"""
 
 FORGET_S = 600.0
 """A silence that was not reported for this long is over. A child reports one with each attempt,
 every :data:`nodetopo.probes.nvml.events.MAX_DELAY_S` at least, or with each scan."""
 
 DEATHS_S = 60.0
-"""Shortest time between two deaths of a child that are reported. One that dies again and again
-is started again with the periodic scans: to start one costs about 0.3 s of CPU."""
+"""Shortest time between two reported deaths of a child. A child that dies repeatedly is restarted
+with the periodic scans: a start costs about 0.3 s of CPU.
+"""
 
 
 class EventPipe:
-    """Delivers the children's events to *on_events*, joined, at most ten times a second.
+    """Delivers the children's events to *on_events*, merged, at most ten times a second.
 
     Args:
-        on_events: called on this object's thread. While it runs, nothing more is read, and the
-            child counts what happens.
-        clock: monotonic seconds, for how long GPUs have not been listened to.
+        on_events: called on this object's thread. While it runs, reading pauses, and the child
+            counts events.
+        clock: monotonic seconds, for the time without a listener.
     """
 
     def __init__(
@@ -61,11 +63,11 @@ class EventPipe:
         self._thread.start()
 
     def follow(self, output: int | None) -> None:
-        """Report :attr:`EventKind.MISSED` when *output* ends: nobody listens from then on.
+        """Report :attr:`EventKind.MISSED` when *output* ends: from then on, no process listens.
 
         Args:
-            output: the descriptor from which the present child's replies are read; ``None`` for
-                a child that is about to be ended.
+            output: the descriptor of the current child's replies; ``None`` for a child about to be
+                ended.
         """
         with self._follow_lock:
             if self._followed is not None:

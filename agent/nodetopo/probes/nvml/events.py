@@ -1,8 +1,8 @@
 """NVML's events: a thread of the NVML child listens for them.
 
-They are joined and written as JSON lines to a pipe of their own. While the thread listens,
-NVML stays initialised in this process. GPUs are registered before they are read: what happened
-before shows in the reading, and what happens later is an event.
+They are merged and written as JSON lines to a separate pipe. While the thread listens, NVML stays
+initialised in this process. GPUs are registered before they are read: the reading shows earlier
+changes, and events report later ones.
 """
 
 import ctypes
@@ -48,8 +48,9 @@ STEADY_S = 10.0
 """After so much listening the pauses begin with the shortest again."""
 
 LOST_IN_A_ROW = 30
-"""After so many waits that answered GPU_IS_LOST all GPUs are registered again, which the lost one
-refuses: it might hide the events of the others."""
+"""Number of consecutive GPU_IS_LOST answers after which all GPUs are registered again, which the
+lost one refuses: it could hide the others' events.
+"""
 
 STALLED_S = 30.0
 """A registration or a wait that takes longer hangs; either should take :data:`WAIT_MS` or less."""
@@ -58,11 +59,12 @@ PAUSE_S = 1.0
 """How long a reading waits for the registration; longer means that a call is slow, or hangs."""
 
 QUIET_MS = 250
-"""A process that is replaced ends in a silence of this length: what its successor heard before that
-is the same, what it hears afterwards is new. Far longer than two processes hear one event apart."""
+"""A replaced process ends after a silence of this length: its successor heard the same before it,
+and new events afterwards. It is far longer than the delay of one event between two processes.
+"""
 
 SETTLE_S = 3.0
-"""How long that silence is waited for. In a storm a moment with nothing left to take has to do."""
+"""Longest wait for that silence. In a storm, a moment without a waiting event must suffice."""
 
 GPU_IS_LOST = 15
 _TIMEOUT, _UNKNOWN = 10, 999
@@ -75,13 +77,13 @@ _MAX_HANDLES = 4096
 class EventListener:
     """Listens to all GPUs, from the first reading on.
 
-    Nothing that goes wrong here says anything about a GPU: the thread tries again, less and less
-    often, and reports why it is silent. Where it began to listen after a reading did, it reports
-    :attr:`EventKind.MISSED`: only another reading shows what happened in between.
+    Errors here prove nothing about a GPU: the thread retries, less and less often, and reports why
+    it is silent. If it began to listen after a reading began, it reports :attr:`EventKind.MISSED`:
+    only another reading shows the changes in between.
 
     Args:
-        out: the descriptor for its lines, an event each, or ``{"silent": reason}``. It must
-            not block: while it is full, events are counted here and none is lost.
+        out: the descriptor for its lines, an event each, or ``{"silent": reason}``. It must not
+            block: while it is full, events are counted here, so that none is lost.
     """
 
     def __init__(self, out: int) -> None:
@@ -103,12 +105,12 @@ class EventListener:
         self._thread: threading.Thread | None = None
 
     def prepare(self, *, anew: bool) -> bool:
-        """Have the GPUs registered before a reading, so that nothing falls between the two.
+        """Register the GPUs before a reading, so that no change between the two is missed.
 
-        A listener that waits to try again does so at once.
+        A listener that waits for a retry does it at once.
 
         Args:
-            anew: have NVML shut down and initialised first: only then does it look for GPUs.
+            anew: shut NVML down and initialise it first: only then does it look for GPUs.
 
         Returns:
             Whether it listens. It may not yet: a registration is waited for :data:`PAUSE_S`.
@@ -126,7 +128,7 @@ class EventListener:
             return self._registered is not None
 
     def watch(self, reading: NvmlReading) -> None:
-        """Register all GPUs again if *reading* has others than those that are registered."""
+        """Register all GPUs again if *reading* has other GPUs than the registered ones."""
         with self._change:
             self._known = tuple(gpu.uuid for gpu in reading.gpus)
             if self._registered is not None and not _fits(self._registered, self._known):
@@ -144,12 +146,12 @@ class EventListener:
             self._held = HeldEvents()
 
     def release(self, delivered_until: float | None) -> None:
-        """Pass on the events that were kept back, and from now on all of them.
+        """Pass on the held events, and all later ones.
 
         Args:
-            delivered_until: what was heard up to this time the other process has delivered, on
-                the monotonic clock, which all processes share. ``None`` if that is not known:
-                then nothing is left out, and some may be counted twice.
+            delivered_until: time up to which the other process has delivered events, on the
+                monotonic clock, which all processes share. ``None`` if unknown: then no event is
+                left out, and some may be counted twice.
         """
         with self._change:
             held, self._held = self._held, None
@@ -281,7 +283,7 @@ class EventListener:
                 self._held.add(event, time.monotonic())
 
     def _settle(self, events: "GpuEventSet") -> None:
-        """Take what is left, at the end of all listening until a silence; note when that was."""
+        """Take remaining events, at the end of all listening until a silence; record its time."""
         patience_s = SETTLE_S if self._is_retiring else 0.0
         began = flushed = now = time.monotonic()
         while now - began < patience_s + PAUSE_S:
@@ -298,7 +300,7 @@ class EventListener:
                 flushed = now
 
     def _flush(self) -> None:
-        """Write what was counted; what the pipe does not take is counted on."""
+        """Write the counted events; events that the pipe refuses stay counted."""
         with self._change:
             events = self._tally.take()
         written = 0
@@ -320,7 +322,7 @@ class EventListener:
 
 
 def _fits(registered: Sequence[str | None], read: Sequence[str | None]) -> bool:
-    """Return whether the same GPUs were *read*; one that withholds its UUID may be any."""
+    """Return whether *read* are the *registered* GPUs; a GPU without a UUID can be any."""
     return len(registered) == len(read) and all(
         now in (None, was) for was, now in zip(registered, read, strict=True)
     )
@@ -365,8 +367,8 @@ class GpuEventSet:
     """One ``nvmlEventSet_t`` with the GPUs of the node in it (nvml.h, "Event Handling Methods").
 
     Attributes:
-        gpus: the UUID of each GPU of the node by index, also of those that offer no events;
-            ``None`` where it is not known.
+        gpus: the UUID of each GPU of the node by index, including GPUs without events; ``None`` if
+            unknown.
         is_drained: whether the last wait ended without an event, after its whole time.
     """
 
@@ -387,7 +389,7 @@ class GpuEventSet:
             The index of a GPU that left the set in an undefined state.
 
         Raises:
-            EventsRefused: there is nothing to wait for.
+            EventsRefused: no GPU has events.
         """
         try:
             count = min(MAX_GPUS, self._nvml.nvmlDeviceGetCount())
@@ -418,10 +420,10 @@ class GpuEventSet:
         return None
 
     def wait(self, timeout_ms: int) -> NvmlEvent | None:
-        """Return the next event; ``None`` if there was none in time, or one of no use to us.
+        """Return the next event; ``None`` after a timeout, or for an irrelevant one.
 
         Raises:
-            EventsRefused: for any other return code; it says nothing about any GPU.
+            EventsRefused: for any other return code, which proves nothing about a GPU.
         """
         self.is_drained = False
         try:

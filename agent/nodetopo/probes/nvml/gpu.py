@@ -1,7 +1,7 @@
-"""One GPU, as NVML describes it: what stays while the driver runs, and what may change.
+"""One GPU in NVML: lasting facts, and facts that can change while the driver runs.
 
-Whole readings and refreshes use the same functions, so that they agree; only whole readings
-take a sample of what changes from second to second.
+Whole readings and refreshes use the same functions, so that they agree; only whole readings sample
+facts that change every second.
 """
 
 import ctypes
@@ -53,11 +53,11 @@ def gpu_uuid(caller: Caller, handle: Any) -> str | None:
 
 
 def read_lasting(caller: Caller, index: int, handle: Any) -> Gpu:
-    """Read what stays the same until the GPU is reset or the driver is loaded again.
+    """Read the facts that last until the GPU is reset or the driver is reloaded.
 
-    Only the pending ECC mode is a setting that an administrator may change meanwhile. Each
-    field is from the call named beside it; what NVML refuses is ``None``. Affinity to memory
-    has scope NODE, which is what ``nvidia-smi topo -m`` prints.
+    Only the pending ECC mode is a setting that an administrator can change meanwhile. Each field is
+    from the call named next to it; refused facts are ``None``. Affinity to memory has scope NODE,
+    as in ``nvidia-smi topo -m``.
     """
 
     def get(call: str, *args: Any, convert: Any = values.text) -> Any:
@@ -100,11 +100,11 @@ def read_lasting(caller: Caller, index: int, handle: Any) -> Gpu:
 
 
 def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
-    """Return *gpu* with what can change at any time read again, except for MIG.
+    """Return *gpu* with its changing facts reread, except for MIG.
 
-    Persistence mode, the PCIe link's present speed, the fabric, and the health of memory and
-    GPU, each from the call named beside it. A new recovery action keeps its number. The number of
-    NVLinks, which does not change, costs nothing in the call that asks for the recovery action.
+    Persistence mode, the PCIe link's present speed, the fabric, and the health of memory and GPU,
+    each from the call named next to it. A new recovery action keeps its number. The constant number
+    of NVLinks comes at no cost with the call for the recovery action.
     """
 
     def get(call: str, *args: Any, convert: Any) -> Any:
@@ -148,10 +148,10 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
 
 
 def with_sample(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
-    """Return *gpu* with what changes from second to second; only whole readings sample it.
+    """Return *gpu* with facts that change every second; only whole readings sample them.
 
-    From ``nvmlDeviceGetCurrentClocksEventReasons``, or where the library does not have it, from
-    the same call by its older name, ``nvmlDeviceGetCurrentClocksThrottleReasons``.
+    From ``nvmlDeviceGetCurrentClocksEventReasons``, or if the library lacks it, from the same call
+    by its older name, ``nvmlDeviceGetCurrentClocksThrottleReasons``.
     """
     reasons = caller.call("nvmlDeviceGetCurrentClocksEventReasons", handle, convert=values.count)
     if reasons.code == caller.nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
@@ -180,8 +180,8 @@ def with_mig(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
 def with_refreshed_mig(caller: Caller, handle: Any, gpu: Gpu) -> Gpu | None:
     """Return *gpu* with its pending MIG mode read again; ``None`` if more than that changed.
 
-    A MIG device keeps its UUID and what it consists of for as long as it lives, so the UUIDs
-    by slot show whether the devices are still the same.
+    A MIG device keeps its UUID and its composition for its lifetime, so the UUIDs by slot show
+    whether the devices are still the same.
     """
     mig, known = _mig_modes(caller, handle), gpu.mig
     if mig is None or known is None:
@@ -195,10 +195,10 @@ def with_refreshed_mig(caller: Caller, handle: Any, gpu: Gpu) -> Gpu | None:
 
 
 def read_pairs(session: Session, handles: Mapping[int, Any]) -> tuple[ReportedPair, ...]:
-    """Return what NVML reports on each pair of the GPUs in *handles*, by index.
+    """Return NVML's facts on each pair of the GPUs in *handles*, by index.
 
     Closeness from ``nvmlDeviceGetTopologyCommonAncestor``, peer access both ways from
-    ``nvmlDeviceGetP2PStatus``. A pair of which nothing is known is left out.
+    ``nvmlDeviceGetP2PStatus``. A pair without known facts is left out.
     """
     pairs = []
     for a, b in combinations(sorted(handles), 2):
@@ -251,8 +251,8 @@ def _sram_threshold(caller: Caller, handle: Any) -> bool | None:
 def _fabric(caller: Caller, handle: Any) -> Fabric | None:
     """Read ``nvmlDeviceGetGpuFabricInfoV``, on older libraries ``nvmlDeviceGetGpuFabricInfo``.
 
-    The first version of the struct is tried first: every driver with the call has taken it so
-    far, and nvml.h says that a later one will replace it.
+    The first version of the struct is tried first: every driver with the call has accepted it so
+    far, although nvml.h announces a replacement.
     """
     nvml = caller.nvml
     for call, struct in (

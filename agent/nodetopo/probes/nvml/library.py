@@ -5,13 +5,13 @@ import ctypes
 from nodetopo.errors import NvmlUnavailable
 
 SONAME = "libnvidia-ml.so.1"
-"""The name by which ``pynvml`` loads the library; it takes no path."""
+"""The name by which ``pynvml`` loads the library; it accepts no path."""
 
 NOT_FOUND = 12
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, the code that NVML's own bindings give in the same case."""
 
 CURE = "name the driver's library, or its directory, with --nvml-library"
-"""What to do about a library that is not loaded."""
+"""The cure for a library that does not load."""
 
 
 def load(library: str) -> None:

@@ -57,11 +57,11 @@ def read_links(
 
 
 def are_links_unchanged(caller: Caller, handle: Any, known: Sequence[NvLink]) -> bool:
-    """Return whether the links of a GPU are still up or down as in *known*.
+    """Return whether the states of a GPU's links are still *known*'s.
 
-    One call reads field ``NVML_FI_DEV_NVLINK_GET_STATE`` of all. It knows more states than up
-    and down, and older drivers do not know it: where it differs from *known*,
-    ``nvmlDeviceGetNvLinkState`` decides, as it did when they became known.
+    One call reads field ``NVML_FI_DEV_NVLINK_GET_STATE`` of all. It has more states than up and
+    down, and older drivers lack it: if it differs from *known*, ``nvmlDeviceGetNvLinkState``
+    decides, as in the first reading.
     """
     links = [link for link in known if link.is_active is not None]
     field = caller.nvml.NVML_FI_DEV_NVLINK_GET_STATE
@@ -88,10 +88,10 @@ def uneven(links: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ..
     """Return an issue for each contradiction between the two ends of an NVLink connection.
 
     A single link that is down at one end and up at the other; a pair of GPUs whose ends count
-    different numbers of direct links that are up; a GPU whose links lead to itself, or that
-    has fewer links up to the NVSwitches than another one. The weaker end is what counts
-    (:mod:`nodetopo.topology.links`). GPUs with a link of unknown state are left out: why it is
-    unknown is an issue already.
+    different numbers of direct links that are up; a GPU whose links lead to itself, or that has
+    fewer links up to the NVSwitches than another one. The weaker end counts
+    (:mod:`nodetopo.topology.links`). GPUs with a link of unknown state are left out: they already
+    have an issue.
     """
     silent = {gpu.index for gpu in gpus if gpu.is_lost}
     silent |= {link.gpu for link in links if link.is_active is None}
@@ -133,12 +133,11 @@ def uneven(links: Sequence[NvLink], gpus: Sequence[Gpu]) -> tuple[ProbeIssue, ..
 def _states(caller: Caller, gpu: Gpu, handle: Any, count: int | None) -> dict[int, bool | None]:
     """Return the state of each link that *gpu* has, by its number.
 
-    Some libraries answer "inactive" for links that the product lacks, so that no more are read than
-    it has, wherever among the numbers they are: *count*, the most that field
-    ``NVML_FI_DEV_NVLINK_LINK_COUNT`` says of any GPU of the product. One that says less of a GPU
-    than of its like, or 0 while link 0 is there, counts links that are up (as NVIDIA's mock NVML).
-    Without the field every number that the architecture may have is read, because drivers differ in
-    how they refuse those without a link.
+    Some libraries answer "inactive" for links that the product lacks, so only as many are read as
+    it has, at any numbers: *count*, the highest field ``NVML_FI_DEV_NVLINK_LINK_COUNT`` of any GPU
+    of the product. If the field differs between GPUs of a product, or is 0 although link 0 exists,
+    it counts active links (as in NVIDIA's mock NVML). Without the field every possible number of
+    the architecture is read, because drivers differ in how they refuse missing links.
     """
     most = values.MOST_NVLINKS.get(gpu.architecture or "", caller.nvml.NVML_NVLINK_MAX_LINKS)
     states: dict[int, bool | None] = {}
@@ -165,7 +164,7 @@ def _state(caller: Caller, handle: Any, link: int) -> Reply:
 
 
 def _with_fields(caller: Caller, handle: Any, links: Sequence[NvLink]) -> Iterator[NvLink]:
-    """Add what one ``nvmlDeviceGetFieldValues`` gives for all links that are up."""
+    """Add the fields of one ``nvmlDeviceGetFieldValues`` call to all active links."""
     nvml = caller.nvml
     speed, far_link = nvml.NVML_FI_DEV_NVLINK_GET_SPEED, nvml.NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID
     # nvml.h has a field of its own for the recoveries of NVLink 5 and later.

@@ -50,12 +50,12 @@ def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
     """Initialise NVML, read everything once, and shut it down.
 
     Args:
-        around: takes the module ``pynvml`` and returns what is called in its place
+        around: takes the module ``pynvml`` and returns its replacement
             (:class:`nodetopo.probes.nvml.recorder.Recorder`).
 
     Raises:
-        NvmlUnavailable: the library does not load, does not initialise, does not count its
-            GPUs, or answers for none of them.
+        NvmlUnavailable: the library does not load, does not initialise, does not count its GPUs, or
+            answers for none of them.
     """
     with nvml_session(around) as session:
         reading = _read_whole(session)
@@ -63,14 +63,13 @@ def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
 
 
 def refresh_nvml(previous: NvmlReading) -> NvmlReading:
-    """Initialise NVML, read what can change, and shut it down; the rest is that of *previous*.
+    """Initialise NVML, read changing facts, and shut it down; the rest is from *previous*.
 
-    Read are the PCIe links' present speed, persistence and pending MIG mode, the fabric, the
-    health of memory and GPU, and whether the NVLinks are up. Everything is read as by
-    :func:`read_nvml` where that is not all that changed: another driver, other GPUs or MIG
-    devices, a GPU that is or was lost, an NVLink that went up or down (its far end must be
-    read again), a fabric in another state (which decides on peer access). For an unchanged
-    node both give equal readings.
+    Read are the PCIe links' present speed, persistence and pending MIG mode, the fabric, the health
+    of memory and GPU, and whether the NVLinks are up. Everything is read as by :func:`read_nvml`
+    after any other change: another driver, other GPUs or MIG devices, a GPU that is or was lost, an
+    NVLink that went up or down (its far end must be read again), a fabric in another state (which
+    decides on peer access). For an unchanged node both give equal readings.
 
     Raises:
         NvmlUnavailable: as :func:`read_nvml`.
@@ -145,7 +144,7 @@ def _read_whole(session: Session) -> NvmlReading:
 
 
 def _refreshed(attempt: Session, previous: NvmlReading) -> NvmlReading | None:
-    """Return *previous* with what may change, or ``None`` if all must be read again."""
+    """Return *previous* with its changing facts reread, or ``None`` if all must be reread."""
     version = attempt.caller("system").get("nvmlSystemGetDriverVersion")
     if version != previous.driver_version:
         return None
@@ -191,7 +190,7 @@ def _read_system(caller: Caller) -> NvmlReading:
 
 
 def _count(session: Session) -> int:
-    """Return ``nvmlDeviceGetCount_v2``, without which there is nothing to read."""
+    """Return ``nvmlDeviceGetCount_v2``, without which no reading is possible."""
     session.calls += 1
     try:
         count = int(session.nvml.nvmlDeviceGetCount())

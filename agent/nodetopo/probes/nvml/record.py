@@ -1,4 +1,4 @@
-"""What the NVML child answers: the records that it shares with its parent, who calls no NVML."""
+"""The NVML child's answers: records shared with its parent, which never calls NVML."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -14,14 +14,13 @@ class NvmlReading:
 
     Attributes:
         cuda_version: (major, minor) of the newest CUDA that the driver runs.
-        confidential_compute: ``None`` where the GPUs have no such mode.
-        gpus: by index; only the fields that NVML knows are filled.
+        confidential_compute: ``None`` if the GPUs lack this mode.
+        gpus: by index; only NVML's fields are filled.
         nvlinks: by (gpu, link); ``None`` if NVML refused the links of every GPU.
-        pairs: every two GPUs about which NVML reported anything.
-        issues: what it refused, probe ``nvml``, in the order of
+        pairs: pairs of GPUs with any report by NVML.
+        issues: refusals, probe ``nvml``, in the order of
             :func:`nodetopo.probes.nvml.session.in_order`.
-        calls: how many NVML functions were called for it; equal readings may have cost
-            different numbers.
+        calls: number of NVML calls; equal readings can have different numbers.
     """
 
     driver_version: str | None = None
@@ -50,10 +49,10 @@ class Recording:
 def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
     """Return *reading*, its GPUs without a UUID described as *previous* knew them.
 
-    A lost GPU does not even give its UUID, and one that answers only some calls may withhold it;
-    either keeps its index while the driver runs, and must stay the device that it was. Nothing
-    is carried over unless the same GPUs answer at all other indices. Of a lost GPU everything is
-    as last known, of another one what it does not give now.
+    A lost GPU does not even give its UUID, and a partly failing one may withhold it; either keeps
+    its index while the driver runs, and must stay the same device. Facts are carried over only if
+    the same GPUs answer at all other indices. A lost GPU keeps all its last known facts, another
+    one those that it withholds now.
     """
     if previous is None or len(previous.gpus) != len(reading.gpus):
         return reading

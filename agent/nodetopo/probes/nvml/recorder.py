@@ -108,7 +108,7 @@ class Recorder:
 
 
 def _address(value: Any) -> int | None:
-    """Return where an opaque handle points; ``None`` for what is no handle."""
+    """Return the address of an opaque handle; ``None`` for any other value."""
     is_pointer = isinstance(value, ctypes._Pointer)  # noqa: SLF001 - the base has no public name
     return ctypes.cast(value, ctypes.c_void_p).value if is_pointer else None
 
@@ -152,4 +152,4 @@ _MEMBERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "nvmlSystemGetConfComputeState": ("environment", "ccFeature", "devToolsMode"),
     },
 )
-"""What is recorded of a struct."""
+"""The recorded members of a struct."""

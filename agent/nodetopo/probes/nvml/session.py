@@ -1,4 +1,4 @@
-"""Calls to NVML, one fact at a time, so that a refused call costs one fact and nothing else."""
+"""Calls to NVML, one fact at a time, so that a refused call costs only one fact."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,18 +40,18 @@ class Session:
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
-        """What was refused, in the order of :func:`in_order`."""
+        """The refusals, in the order of :func:`in_order`."""
         return in_order(issue for caller in self._callers for issue in caller.issues)
 
     def has_asked(self, issue: ProbeIssue) -> bool:
-        """Return whether this session has made the call that *issue* is about."""
+        """Return whether this session has made the call of *issue*."""
         return any(caller.has_asked(issue) for caller in self._callers)
 
 
 class Caller:
-    """Calls NVML about one subject and records what it refused.
+    """Calls NVML about one subject and records refusals.
 
-    After GPU_IS_LOST no more calls are made: they would repeat it at best, and wait for dead
+    After GPU_IS_LOST no further calls are made: they would repeat it at best, and wait for dead
     hardware at worst.
     """
 
@@ -67,7 +67,7 @@ class Caller:
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
-        """What was refused, in order, the links with the same call and reason in one issue."""
+        """The refusals in order; links with the same call and reason share one issue."""
         return tuple(
             ProbeIssue.of_call(self._subject, call, reason, links=links)
             for (call, reason), links in self._refusals.items()

@@ -51,7 +51,7 @@ RETIRE_S = 10.0
 
 _EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
 _NO_LIBRARY = (NOT_FOUND, 13)
-"""``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for what every driver has."""
+"""``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for functions of every driver."""
 
 _STUCK_CURE = (
     "look for NVRM and Xid lines in `dmesg`; the GPU may need a reset, or the node a reboot"
@@ -61,16 +61,16 @@ _STUCK_CURE = (
 class NvmlSupervisor:
     """Scans through a child process, which it replaces when needed; threads can share it.
 
-    A failure needs a new child, and so does growth: then the new child reads and listens before
-    the old one ends, so that no event is lost or delivered twice.
+    A failure needs a new child, and so does memory growth: then the new child reads and listens
+    before the old one ends, so that no event is lost or delivered twice.
 
     Args:
-        library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory;
-            ``None`` leaves it to the loader.
-        timeout_s: how long a scan may take; a healthy 8-GPU node needs well under 1 s.
+        library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory; ``None``
+            leaves it to the loader.
+        timeout_s: time limit of a scan; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
-        on_events: takes NVML's events, from the first reading on, on a thread of this object,
-            ten times a second at most; it must return quickly. An event of the kind
+        on_events: takes NVML's events, from the first reading on, on a thread of this object, ten
+            times a second at most; it must return quickly. An event of the kind
             :attr:`EventKind.MISSED` asks for a scan. NVML then stays initialised between scans.
             ``None``: no events.
     """
@@ -137,7 +137,7 @@ class NvmlSupervisor:
         """End the child, so that the driver can be unloaded; the next scan starts another.
 
         Returns:
-            Whether all children have ended; a child that is stuck in the driver has not.
+            Whether all children have ended; a child stuck in the driver has not.
         """
         if not self._lock.acquire(timeout=self._timeout_s):
             return False
@@ -250,7 +250,7 @@ class NvmlSupervisor:
         return _Child(library, None if self._events is None else self._events.write_end)
 
     def _has_grown(self) -> bool:
-        """Return whether to replace the child now, which a stuck child forbids."""
+        """Return whether to replace the grown child now, which a stuck child forbids."""
         child = self._child
         return (
             child is not None
@@ -351,7 +351,7 @@ class _Child:
         events: the descriptor for events; ``None`` if no events are wanted.
 
     Attributes:
-        output: the descriptor from which replies are read.
+        output: the descriptor of its replies.
         growth: bytes by which the child had grown at its last reply; 0 until its size has settled.
     """
 

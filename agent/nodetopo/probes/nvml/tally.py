@@ -1,4 +1,4 @@
-"""Events joined by what they are, so that a storm of them stays small."""
+"""Events merged by kind, so that a storm of them stays small."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,7 +37,7 @@ class EventTally:
         self._counts[key] = self._counts.get(key, 0) + event.count
 
     def take(self) -> tuple[NvmlEvent, ...]:
-        """Return what was counted, first come first, and start over."""
+        """Return the counted events, first come first, and start over."""
         taken = tuple(replace(key, count=count) for key, count in self._counts.items())
         self._counts.clear()
         return taken
@@ -60,7 +60,7 @@ class HeldEvents:
         self._spans[-1] = heard_at, tally
 
     def after(self, time_s: float | None) -> Iterator[NvmlEvent]:
-        """Yield what was heard after *time_s*; everything for ``None``."""
+        """Yield the events heard after *time_s*; all of them for ``None``."""
         for heard_at, tally in self._spans:
             if time_s is None or heard_at > time_s:
                 yield from tally.take()

@@ -1,8 +1,8 @@
 """Conversions from NVML's answers to the values of the model.
 
-Every conversion raises ``ValueError`` for a value that it does not know, so that a newer
-driver's new value becomes one unknown field with an issue, never a wrong value. Structures
-are read by attribute and need not be pynvml's own. Numbers are those of nvml.h.
+Every conversion raises ``ValueError`` for an unknown value, so that a newer driver's new value
+becomes one unknown field with an issue, never a wrong value. Structures are read by attribute and
+need not come from pynvml. Numbers follow nvml.h.
 """
 
 import re
@@ -43,8 +43,9 @@ ARCHITECTURES: Mapping[int, str] = MappingProxyType(
 NVLINK_GENERATION: Mapping[str, int] = MappingProxyType(
     {"pascal": 1, "volta": 2, "turing": 2, "ampere": 3, "hopper": 4, "blackwell": 5, "rubin": 6},
 )
-"""The one NVLink generation of each architecture (NVIDIA's NVLink page). It outranks what the
-driver says of a link: H100 was seen to report 5.0, and public benchmarks work around it."""
+"""The only NVLink generation of each architecture (NVIDIA's NVLink page). It overrides the driver's
+report for a link: H100 was seen to report 5.0, and public benchmarks work around it.
+"""
 
 MOST_NVLINKS: Mapping[str, int] = MappingProxyType(
     {

@@ -1,8 +1,8 @@
-"""What the cgroups of running containers let them use: CPUs, memory nodes, CPU time.
+"""The limits of running containers' cgroups: CPUs, memory nodes, CPU time.
 
-A cgroup is found by the id of its container. Where only the kubelet knows of a pod, ids are not
-known; then the cgroups of the pod are distinguished by the CPUs that the kubelet gave to its
-containers, and a value counts only if all cgroups that may be the container's agree on it.
+A cgroup is found by the id of its container. If only the kubelet knows a pod, ids are unknown; then
+the pod's cgroups are distinguished by the CPUs that the kubelet gave to its containers, and a value
+counts only if all candidate cgroups agree on it.
 """
 
 import re
@@ -55,13 +55,13 @@ _T = TypeVar("_T")
 def with_cgroups(sysfs: Root, pods: tuple[Pod, ...], uids: Uids | None = None) -> tuple[Pod, ...]:
     """Return *pods* with ``cpuset``, ``memory_nodes`` and ``throttled`` of their containers.
 
-    A pod whose class is not known gets the one under which the kubelet keeps it. Containers
-    whose cgroup is not known (not started, finished, or one of several) stay as they are, and so
-    do all where `/sys/fs/cgroup` cannot be read.
+    A pod of unknown class gets the class of its kubelet directory. Containers whose cgroup is
+    unknown (not started, finished, or ambiguous) are unchanged, and so are all if `/sys/fs/cgroup`
+    cannot be read.
 
     Args:
         sysfs: the directory whose ``fs/cgroup`` has the host's cgroups; a path is read afresh.
-        uids: UIDs of pods that have none.
+        uids: UIDs of pods without one.
     """
     cgroups = Cgroups(Tree.of(sysfs))
     directories = cgroups.pods()
@@ -73,9 +73,9 @@ class PodDirectory:
     """The directory of one pod.
 
     Attributes:
-        qos_class: that of its parent; a Guaranteed pod is directly below the root.
-        containers: the directories in it, the sandbox's among them, relative to the hierarchy
-            that has CPU sets.
+        qos_class: from its parent; a Guaranteed pod is directly below the root.
+        containers: the directories in it, the sandbox's among them, relative to the hierarchy that
+            has CPU sets.
     """
 
     qos_class: QosClass
@@ -97,10 +97,10 @@ class PodDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The settings of one cgroup; None for those that cannot be read.
+    """The settings of one cgroup; None if unreadable.
 
     Attributes:
-        is_least: whether it has the least weight there is, as sandboxes have.
+        is_least: whether it has the minimum weight, like sandboxes.
     """
 
     cpuset: CpuSet | None
@@ -140,7 +140,7 @@ def _with_cgroups(cgroups: "Cgroups", directories: PodDirectories, pod: Pod, uid
 
 
 def _candidates(pod: Pod, groups: list[Group]) -> list[list[Group]]:
-    """Return for each container the *groups* that may be its own, by the CPUs that it holds."""
+    """Return for each container its candidate *groups*, by the CPUs that it holds."""
     least = [group for group in groups if group.is_least]
     if len(groups) == 1 + len(pod.containers) and len(least) == 1:
         # One cgroup too many, and one of least weight: that is the sandbox.
@@ -154,7 +154,7 @@ def _candidates(pod: Pod, groups: list[Group]) -> list[list[Group]]:
 
 
 def _agreed(values: Iterable[_T | None]) -> _T | None:
-    """Return the one value of all *values*; None where they differ, or there are none."""
+    """Return the common value of *values*; None if they differ or are empty."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 

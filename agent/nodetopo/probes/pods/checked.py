@@ -1,15 +1,15 @@
-"""Pods and their controllers as the API server checks them, but for their amounts.
+"""The API server's checks of pods and their controllers, except amounts.
 
-What it refuses never reaches a kubelet. Checked is what decides over a pod's containers and who
-they are: names, labels and selectors, images, volumes and their mounts, claims, overhead, restart
-policies, counts.
-Not checked are ports, probes, variables, security contexts, affinities and the sources of volumes.
+Refused objects never reach a kubelet. Checked are the fields that determine a pod's containers and
+identity: names, labels and selectors, images, volumes and their mounts, claims, overhead, restart
+policies, counts. Not checked are ports, probes, variables, security contexts, affinities and the
+sources of volumes.
 
 Facts from Kubernetes 1.36: ``ValidatePodCreate``, ``ValidatePodSpec``, ``ValidatePodTemplateSpec``
 and ``ValidateReplicationController`` in pkg/apis/core/validation/validation.go; pkg/apis/apps and
 pkg/apis/batch, each validation/validation.go and v1/defaults.go; ``generateSelector`` in
-pkg/registry/batch/job/strategy.go. Policies and rules of single containers are those of the feature
-gates ContainerRestartRules (on from 1.35) and RestartAllContainersOnContainerExits (from 1.36).
+pkg/registry/batch/job/strategy.go. Policies and rules of single containers follow the feature gates
+ContainerRestartRules (on from 1.35) and RestartAllContainersOnContainerExits (from 1.36).
 """
 
 from collections.abc import Collection, Mapping
@@ -61,7 +61,7 @@ _CONTROLLER_COUNTS = ("replicas", "minReadySeconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What the API server knows of one of its kinds.
+    """The API server's facts about one of its kinds.
 
     Attributes:
         api: the ``apiVersion``.
@@ -146,7 +146,7 @@ def check_object(document: Object, kind: Kind) -> None:
 
 
 def check_template(template: Object, at: str, kind: Kind) -> None:
-    """Raise for what the server refuses in a pod *template*, beyond its spec, at the path *at*."""
+    """Raise for refused fields of a pod *template*, beyond its spec, at the path *at*."""
     metadata = object_at(template, "metadata", at)
     labels_at(metadata, "labels", f"{at}.metadata")
     check_annotations(metadata, f"{at}.metadata")
@@ -176,17 +176,17 @@ def check_spec(
     is_stored: bool = False,
     claims: Collection[str] = (),
 ) -> None:
-    """Raise for what the API server refuses in a pod's *spec*, at the path *at*.
+    """Raise for fields that the API server refuses in a pod's *spec*, at the path *at*.
 
     Args:
-        is_pod: whether it is a pod's own, not a template's.
-        is_whole: whether nobody completes it; operators may add an image or a volume.
+        is_pod: whether it belongs to a pod, not a template.
+        is_whole: whether no operator completes it, e.g. with an image or a volume.
         is_stored: whether the API server has the pod already, as ``kubectl get`` prints it; only
             such a pod has ephemeral containers.
         claims: names of volumes that a StatefulSet adds.
 
     Raises:
-        DecodeError: there is something.
+        DecodeError: a field is refused.
     """
     if is_whole and not spec.get("containers"):
         raise required(path_of(at, "containers"), "a pod has at least one container")
@@ -335,7 +335,7 @@ def _check_selected(selector: Object, labels: Mapping[str, str], name: str) -> N
 def _check_job(
     document: Object, spec: Object, kind: Kind, name: str, labels: Mapping[str, str]
 ) -> None:
-    """Raise for what a Job, or the Job of a CronJob, cannot have."""
+    """Raise for invalid fields of a Job, or of a CronJob's Job."""
     if kind.spec == _CRON_SPEC:
         _check_cron_job(document, spec, name)
     else:
@@ -370,7 +370,7 @@ def _check_cron_job(document: Object, spec: Object, name: str) -> None:
 def _check_job_selector(
     document: Object, spec: Object, name: str, labels: Mapping[str, str]
 ) -> None:
-    """Raise for a selector that is not the one the server makes, unless it is to be kept."""
+    """Raise for a selector that differs from the server's, unless it must be kept."""
     selector = object_at(spec, "selector", "spec")
     check_selector(selector, "spec.selector")
     if flag_at(spec, "manualSelector", "spec"):

@@ -17,10 +17,10 @@ def check_claims(spec: Object, at: str, *, is_whole: bool = True) -> None:
     """Raise for claims of a pod's *spec* at the path *at* that the API server refuses.
 
     Args:
-        is_whole: whether nobody completes the spec; operators may add claims.
+        is_whole: whether no operator completes the spec, e.g. with claims.
 
     Raises:
-        DecodeError: there is one.
+        DecodeError: a claim is refused.
     """
     names = _pod_claims(spec, at)
     for field in _CONTAINERS:

@@ -84,11 +84,11 @@ def created(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None = 
 
 
 def defaulted(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None = None) -> Pod:
-    """Return *pod* completed as the *server* stores it, with the *ranges* of its namespace.
+    """Return *pod* with the defaults of the *server* and the *ranges* of its namespace.
 
     Up to 1.36 pod-level requests are completed once more when the server reads the pod back from
-    its store, now with what the ranges gave to containers. Its class was fixed before that; where
-    it would be another one now, it is the class in the pod's status.
+    its store, now with the ranges' defaults for containers. Its class was fixed before; if it would
+    now differ, it is the class in the pod's status.
     """
     checked = created(pod, ranges, server)
     if server is not None and server >= AFTERWARDS_SINCE:
@@ -101,7 +101,7 @@ def defaulted(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None 
 
 
 def _at_pod_level(pod: Pod) -> Pod:
-    """Complete pod-level resources as up to 1.36: requests only beside limits."""
+    """Complete pod-level resources as up to 1.36: requests only if limits exist."""
     pod = _with_pages(pod)
     return _with_requests(pod) if pod.limits else pod
 
@@ -120,7 +120,7 @@ def _with_pages(pod: Pod) -> Pod:
 
 
 def _with_requests(pod: Pod) -> Pod:
-    """Add what containers request, and limits, if the pod states anything."""
+    """Add containers' requests, and limits, if the pod states anything."""
     if not (pod.limits or pod.requests):
         return pod
     asked = at_once(pod, lambda each: each.requests or {})
@@ -129,7 +129,7 @@ def _with_requests(pod: Pod) -> Pod:
 
 
 def _with_limits(pod: Pod) -> Pod:
-    """Add limits of what the pod requests and every container limits: the greater of the two."""
+    """Add limits on resources that the pod requests and every container limits: the maximum."""
     requested, limits = pod.requests or {}, pod.limits or {}
     held = at_once(pod, lambda each: each.limits or {})
     added = {

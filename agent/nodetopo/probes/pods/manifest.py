@@ -43,8 +43,9 @@ MAX_REPLICAS = 1 << 31
 _LIST = "List"
 
 _ALIKE = 0.85
-"""The similarity from which on a kind counts as misspelt; that of ``Service`` and ``RayService`` is
-0.82. Capitals make no difference."""
+"""Similarity from which a kind counts as misspelt; for ``Service`` and ``RayService`` it is 0.82.
+Capitals do not matter.
+"""
 
 _SHOWN, _KINDS_SHOWN = 63, 3
 """Characters of a kind, and kinds, that a message repeats."""
@@ -52,19 +53,19 @@ _SHOWN, _KINDS_SHOWN = 63, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplatePlace:
-    """Where a kind keeps a pod template.
+    """The position of a kind's pod template.
 
-    A path names fields from the document down; ``[]`` behind one stands for each item of a list,
+    A path names fields from the document down; a trailing ``[]`` stands for each item of a list,
     ``{}`` for each value of a map.
 
     Attributes:
         template: the path of the template.
-        counts: paths whose product is the number of pods; each begins with fields of *template*.
-            One that is absent counts as one.
-        role: what the pods are, behind the document's name: a word, or with a dot in front the
-            field beside the template, or above it, that names them. Of a map's values, its keys.
-        leader: a template beside this one that takes one pod of the last count.
-        is_optional: whether it may be absent.
+        counts: paths whose product is the number of pods; each begins with fields of *template*. A
+            missing one counts as one.
+        role: of the pods, after the document's name: a word, or with a leading dot the field next
+            to the template, or above it, that names them. For a map's values, its keys.
+        leader: a template next to this one that takes one pod of the last count.
+        is_optional: whether it can be missing.
     """
 
     template: str
@@ -166,7 +167,7 @@ v1, Kubeflow Training Operator v1, MPI Operator v2beta1, Kubeflow Trainer v1alph
 KubeRay v1, Volcano v1alpha1 and Argo Rollouts v1alpha1."""
 
 VOLCANO = "batch.volcano.sh/"
-"""The API group whose Job is not the one of Kubernetes."""
+"""The API group whose Job differs from Kubernetes' Job."""
 
 VOLCANO_JOB = (
     TemplatePlace(
@@ -180,7 +181,7 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "Workflow": "give the pods that it makes, as `kubectl get pods -o yaml` prints them",
     }
 )
-"""Kinds whose pods are described in another object, or by a program → what to give instead."""
+"""Kinds whose pods are described in another object, or by a program → the right input."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,7 +202,7 @@ class _Planned:
 
 @dataclass(slots=True)
 class _Contents:
-    """What the documents held so far; of those without a pod the kinds, in order."""
+    """The content of the documents so far; the kinds without a pod in order."""
 
     pods: list[_Planned] = field(default_factory=list)
     others: dict[str, None] = field(default_factory=dict)
@@ -255,7 +256,7 @@ def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | 
     """Return the pod as the API server would store it.
 
     Raises:
-        InputError: it refuses what the pod requests.
+        InputError: it refuses the pod's requests.
     """
     own = [it for it in ranges if it.namespace == planned.pod.namespace]
     exact = [
@@ -314,7 +315,7 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
 
 
 def _refuse_hidden_pods(document: Object, kind: str) -> None:
-    """Raise for a misspelt kind, and for one that has pods in a place unknown to us."""
+    """Raise for a misspelt kind, and for a kind with pods in an unknown position."""
     known = {it.lower(): it for it in PLACES}
     close = closest(kind[:100].lower(), tuple(known), cutoff=_ALIKE)
     if close:
@@ -338,8 +339,8 @@ class Template:
 
     Attributes:
         path: where it is in the document.
-        role: what its pods are; empty where the document has one kind of pod.
-        replicas: how many pods the document asks for; None where it does not say.
+        role: of its pods; empty if the document has only one kind of pod.
+        replicas: number of pods in the document; None if missing.
     """
 
     path: str

@@ -3,7 +3,7 @@
 Facts from Kubernetes 1.36: k8s.io/apimachinery pkg/api/validate/content/dns.go and kube.go,
 pkg/api/validation/generic.go and objectmeta.go, pkg/apis/meta/v1/validation/validation.go and
 pkg/apis/meta/v1/helpers.go (``LabelSelectorAsSelector``). Every function raises a DecodeError with
-the path of the field, what the server says of it, and what to do.
+the path of the field, the server's message, and the cure.
 """
 
 import re
@@ -41,7 +41,7 @@ _KEY_RULE = "must consist of letters, digits, '-', '_' or '.', with a letter or 
 
 
 def refused(path: str, value: object, said: str, cure: str) -> DecodeError:
-    """Return the error for a *value* that the API server refuses, with what it has *said*."""
+    """Return the error for a *value* that the API server refuses with the message *said*."""
     text = str(value)
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return DecodeError(path, f"the API server refuses {shown!r}: {said}", cure)
@@ -69,7 +69,7 @@ def check_subdomain(name: str, path: str) -> None:
 
 
 def check_key(key: str, path: str) -> None:
-    """Raise unless *key* may be that of a label, an annotation or a resource."""
+    """Raise unless *key* is a valid key of a label, an annotation or a resource."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         raise refused(path, key, "a key has one '/' at most", "write prefix/name")
@@ -85,7 +85,7 @@ def check_key(key: str, path: str) -> None:
 
 
 def check_label_value(value: str, path: str) -> None:
-    """Raise unless *value* may be that of a label; it may be empty."""
+    """Raise unless *value* is a valid label value, or empty."""
     if len(value) > MAX_LABEL:
         raise refused(path, value, f"must be no more than {MAX_LABEL} characters", "shorten it")
     if value and not _KEY.fullmatch(value):
@@ -108,11 +108,11 @@ def check_annotations(metadata: Object, at: str) -> None:
 
 
 def check_metadata(document: Object, *, is_label: bool = False, checks_prefix: bool = True) -> str:
-    """Check the metadata of a namespaced object; return its name, or one as it would be generated.
+    """Check the metadata of a namespaced object; return its name, or an example of one.
 
     Args:
         is_label: whether the kind's names are DNS labels instead of subdomains.
-        checks_prefix: whether ``generateName`` is checked beside a name.
+        checks_prefix: whether ``generateName`` is checked alongside a name.
     """
     metadata = object_at(document, "metadata", "")
     check = check_label if is_label else check_subdomain
@@ -159,7 +159,7 @@ def check_selector(selector: Object, at: str) -> None:
 
 
 def is_empty(selector: Object) -> bool:
-    """Return whether a label selector states nothing."""
+    """Return whether a label selector is empty."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 

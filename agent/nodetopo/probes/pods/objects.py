@@ -1,4 +1,4 @@
-"""Pod and Node objects of the Kubernetes API, reduced to what placement and audits depend on."""
+"""Pod and Node objects of the Kubernetes API, reduced to the inputs of placement and audits."""
 
 import posixpath
 import re
@@ -26,13 +26,14 @@ NETWORKS = "k8s.v1.cni.cncf.io/networks"
 Resource Definition De-facto Standard, version 1.3, section 4.1)."""
 
 VARIABLES = ("NCCL_", "NVIDIA_", "CUDA_", "UCX_")
-"""Prefixes of the environment variables that are read; all others may be secrets."""
+"""Prefixes of the environment variables that are read; all others can be secrets."""
 
 _SECRETS = re.compile(
     r"_(?:API)?(?:KEYS?|TOKENS?|SECRETS?|PASS(?:WD|WORD)?|CREDENTIALS?|AUTH)(?:_|$)", re.IGNORECASE
 )
-"""In the names of those that are secrets all the same, such as ``NVIDIA_API_KEY``; the
-``NCCL_IB_PKEY`` is an index."""
+"""Parts of variables' names that are secret all the same, such as ``NVIDIA_API_KEY``; the
+``NCCL_IB_PKEY`` is an index.
+"""
 
 _HEALTHY = "Healthy"
 """``ResourceHealthStatus`` of k8s.io/api core/v1; the others are Unhealthy and Unknown."""
@@ -122,16 +123,16 @@ class ContainerStatus:
 
 
 ShmLimit = tuple[SharedMemory, int | None]
-"""What a container finds at ``/dev/shm``, and its limit in bytes."""
+"""A container's content of ``/dev/shm``, and its limit in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSharedMemory:
-    """What a pod has for ``/dev/shm``.
+    """A pod's volumes for ``/dev/shm``.
 
     Attributes:
-        unmounted: what containers find that mount nothing there.
-        volumes: name of the volume → what it is.
+        unmounted: for containers without a mount there.
+        volumes: name of the volume → its kind.
     """
 
     unmounted: ShmLimit = (SharedMemory.DEFAULT, None)
@@ -197,7 +198,7 @@ def _claims(item: Object, at: str) -> Iterator[str]:
 
 
 def _environment(item: Object, at: str) -> dict[str, str | None]:
-    """Return the variables that may be read; of two with one name the last one counts."""
+    """Return the readable variables; of two with one name, the last counts."""
     variables: dict[str, str | None] = {}
     for place, variable in items(item, "env", at):
         name = text_at(variable, "name", place) or ""

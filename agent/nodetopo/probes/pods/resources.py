@@ -1,4 +1,4 @@
-"""Requests and limits as the API server checks them, in exact thousandths.
+"""The API server's checks of requests and limits, in exact thousandths.
 
 Facts from Kubernetes 1.36: ``validateResourceRequirements``, ``validatePodResources`` and
 ``validatePodResourceConsistency`` in pkg/apis/core/validation/validation.go;
@@ -9,7 +9,7 @@ resource/helpers.go.
 
 A pod to check is a Pod of the model whose containers are named by their paths and whose amounts are
 all in thousandths of a unit: in the base unit of a container ``1500m`` of memory and ``1100m`` are
-the same two bytes, while the server says that one is above the other.
+the same two bytes, while the server considers one greater.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ PARTS = 1000
 """In a unit."""
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Names without a prefix that containers can ask for, beside those of huge pages."""
+"""Names without a prefix that containers can request, in addition to huge pages."""
 
 _NATIVE = "kubernetes.io/"
 """In the names of resources that Kubernetes keeps for itself; they are no devices."""
@@ -35,10 +35,10 @@ _QUOTA = "requests."
 
 
 def exact_pod(spec: Object, at: str) -> Pod:
-    """Return what the pod *spec* at the path *at* states, to be checked.
+    """Return the pod of *spec* at the path *at*, to be checked.
 
     Raises:
-        DecodeError: an amount is none, or the pod as a whole has claims.
+        DecodeError: an amount is invalid, or the pod as a whole has claims.
     """
     resources, path = object_at(spec, "resources", at), path_of(at, "resources")
     has_resources = spec.get("resources") is not None
@@ -57,14 +57,14 @@ def exact_pod(spec: Object, at: str) -> Pod:
 def check_overhead(spec: Object, at: str, *, is_whole: bool) -> None:
     """Raise for an overhead of a pod's *spec* at the path *at* that the API server refuses.
 
-    A pod has the overhead of its RuntimeClass and no other (plugin/pkg/admission/runtimeclass);
-    which one a class has is not known here.
+    A pod only has the overhead of its RuntimeClass (plugin/pkg/admission/runtimeclass), which is
+    unknown here.
 
     Args:
-        is_whole: whether nobody adds a RuntimeClass.
+        is_whole: whether no operator adds a RuntimeClass.
 
     Raises:
-        DecodeError: there is one.
+        DecodeError: the overhead is refused.
     """
     stated, path = spec.get("overhead"), path_of(at, "overhead")
     _check_stated({}, _amounts(spec, "overhead", at), path, _check_container_name)
@@ -219,7 +219,7 @@ def _check_pair(requests: Amounts, limits: Amounts, path: str) -> None:
 
 
 def _check_whole(pod: Pod, requests: Amounts, limits: Amounts, path: str) -> None:
-    """Raise for amounts of the whole pod that are less than what its containers state."""
+    """Raise for amounts of the whole pod below its containers' amounts."""
     together = at_once(pod, lambda container: container.requests or {})
     pages = at_once(pod, lambda container: container.limits or {})
     sums = (

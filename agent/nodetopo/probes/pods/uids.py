@@ -1,6 +1,6 @@
 """UIDs of pods known from the kubelet's PodResources API alone, which has no UIDs.
 
-The kubelet's own files have them: what a UID holds there is what the API says that a pod holds.
+The kubelet's files have them: a UID and a pod with the same holdings belong together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +15,10 @@ _Holding = tuple[str, ...]
 def uids_by_holdings(
     pods: Iterable[Pod], state: KubeletState | None
 ) -> Mapping[tuple[str, str], str]:
-    """Return (namespace, name) → UID for *pods* without one, as far as the kubelet's files say.
+    """Return (namespace, name) → UID for *pods* without one, if in the kubelet's files.
 
-    A pod is known by its devices and by its exclusive CPUs, those that its containers share
-    included. One that holds neither, or whose
-    holdings are those of several UIDs, is left out.
+    A pod is identified by its devices and its exclusive CPUs, including those shared by its
+    containers. A pod that holds neither, or whose holdings match several UIDs, is left out.
     """
     owners: dict[_Holding, set[str]] = {}
     for uid, holding in _held_by_uid(state) if state is not None else ():

@@ -1,10 +1,10 @@
-"""What changes while a node runs: the table of what periodic scans read again.
+"""The changing facts of a running node: the table of paths that periodic scans reread.
 
-A periodic scan reads the paths of :data:`SYSFS`, :data:`PROCFS` and :data:`HOST`. Where one of
-:data:`EVENTS` has changed, the whole node is read again; where one of :data:`SUBTREES` has, all
-that lies below its first group. Everything else is read again once in :data:`REREAD_S`, on
-SIGHUP, and when NVML reports other GPUs, another driver or other MIG devices; :data:`HOURLY`
-lists what can change without any of these signs.
+A periodic scan reads the paths of :data:`SYSFS`, :data:`PROCFS` and :data:`HOST`. If one of
+:data:`EVENTS` has changed, the whole node is reread; if one of :data:`SUBTREES` has, everything
+below its first group. Everything else is reread every :data:`REREAD_S`, on SIGHUP, and when NVML
+reports other GPUs, another driver or other MIG devices; :data:`HOURLY` lists what can change
+without any of these signs.
 """
 
 import re
@@ -14,8 +14,9 @@ from types import MappingProxyType
 from nodetopo.probes.sysfs.tree import Act, Key
 
 REREAD_S = 3600.0
-"""Longest time that a fact without a sign of change may be out of date. An hour, since all of
-them are set by an administrator or by firmware, and a whole scan costs ten periodic ones."""
+"""Longest time for which a fact without a sign of change can be out of date. An hour, since these
+are set by an administrator or by firmware, and a whole scan costs ten periodic ones.
+"""
 
 _FUNCTION = r"bus/pci/devices/[^/]+"
 _PORT = r"class/infiniband/[^/]+/ports/[0-9]+"
@@ -100,9 +101,9 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         r"driver/nvidia/(params|gpus/.*)": "set when the driver is loaded, which is an event",
     },
 )
-"""What a periodic scan may miss until the next whole one, each with its reason."""
+"""Changes that a periodic scan can miss until the next whole one, each with its reason."""
 
 
 def pattern(table: Mapping[str, str]) -> re.Pattern[str]:
-    """Return one pattern that matches what any of the *table* matches."""
+    """Return one pattern that matches any pattern of *table*."""
     return re.compile("|".join(f"(?:{each})" for each in table))

@@ -43,9 +43,9 @@ _PARTS = {
 
 
 def read_cpu(sysfs: Root, procfs: Root) -> tuple[CpuTopology | None, tuple[ProbeIssue, ...]]:
-    """Return the CPU topology; ``None`` when the online CPUs are not known.
+    """Return the CPU topology; ``None`` if the online CPUs are unknown.
 
-    Cores and caches are in the order of their first CPU, sockets in that of their id.
+    Cores and caches are in the order of their first CPU, sockets in the order of their id.
     """
     files, proc = Files("cpu", sysfs), Files("cpu", procfs)
     online = files.cpus(f"{_CPUS}/online")
@@ -142,11 +142,11 @@ def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuModel:
-    """The CPU's make; ``None`` for what the architecture does not print.
+    """The CPU's make; ``None`` for facts that the architecture does not print.
 
     Attributes:
-        model: of arm64 the names of its kinds of core, joined by `` + ``; a part that we
-            have no name for stays ``0xd4f``.
+        model: of arm64 the names of its kinds of core, joined by `` + ``; an unknown part stays
+            ``0xd4f``.
         family, model_number: of x86, decimal as printed there.
         is_virtual: of x86, whether the flag ``hypervisor`` is set.
     """

@@ -1,4 +1,4 @@
-"""Files under `/sys` and `/proc`: reads that never raise and report what went wrong."""
+"""Files under `/sys` and `/proc`: reads that never raise, and report errors as issues."""
 
 import re
 from errno import ENOENT, ENOTDIR, errorcode
@@ -31,11 +31,11 @@ def plain_text(content: bytes) -> str:
 
 
 class Files:
-    """One probe's view of a tree; collects what it could not read.
+    """One probe's view of a tree; collects read errors.
 
-    A file that is not there is ``None`` and no issue: kernels differ in what they offer.
-    Every other failure, and every content that is not what the file should hold, is ``None``
-    and a :class:`ProbeIssue` that names the file relative to the root.
+    A missing file is ``None`` without an issue: kernels differ in their files. Every other failure,
+    and every invalid content, is ``None`` and a :class:`ProbeIssue` that names the file relative to
+    the root.
     """
 
     def __init__(self, probe: str, root: Root) -> None:
@@ -45,7 +45,7 @@ class Files:
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
-        """What went wrong so far, in order."""
+        """The errors so far, in order."""
         return tuple(self._issues)
 
     def report(self, subject: str, reason: str) -> None:
@@ -55,7 +55,7 @@ class Files:
             self._issues.append(issue)
 
     def content(self, path: str) -> bytes | None:
-        """Return the bytes of a file; they may be none."""
+        """Return the bytes of a file, which can be empty."""
         try:
             return self._tree.content(path)
         except OSError as error:
@@ -129,9 +129,9 @@ class Files:
             return None
 
     def status(self, path: str) -> str | None:
-        """Return what is at *path* (:attr:`Act.STATUS`), empty for nothing.
+        """Return the kind of *path* (:attr:`Act.STATUS`), empty if missing.
 
-        ``None`` where that cannot be seen.
+        ``None`` if not visible.
         """
         try:
             return self._tree.status(path)

@@ -51,14 +51,14 @@ class Roots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciFacts:
-    """What is on the PCI bus, the RDMA devices included.
+    """The devices on the PCI bus, RDMA devices included.
 
     Attributes:
-        is_readable: whether there is a bus to read.
-        nvidia_gpus: the GPUs that PCI shows, whatever driver they have.
-        others: those of them that were not requested, with the driver that is bound; a GPU whose
-            device node this container lacks is left out.
-        placed: the requested GPUs that are there.
+        is_readable: whether a bus can be read.
+        nvidia_gpus: the GPUs on PCI, with any driver.
+        others: the unrequested ones of them, with the bound driver; a GPU whose device node this
+            container lacks is left out.
+        placed: the requested GPUs that are present.
     """
 
     is_readable: bool
@@ -106,7 +106,7 @@ class KubeletFacts:
 
 
 class Host:
-    """Reads a node's trees; again only what changes (:mod:`nodetopo.probes.sysfs.changes`)."""
+    """Reads a node's trees; rereads only changing facts (:mod:`nodetopo.probes.sysfs.changes`)."""
 
     def __init__(self, roots: Roots) -> None:
         self.sysfs = Tree(roots.sysfs, changes.pattern(changes.SYSFS))
@@ -125,7 +125,7 @@ class Host:
         return self.sysfs, self.procfs, self.host
 
     def renew(self) -> bool:
-        """Begin a scan; return whether all must be read because something came or went."""
+        """Begin a scan; return whether all must be reread because hardware was added or removed."""
         for tree in self._trees:
             tree.renew()
         trees = {"sysfs": self.sysfs, "procfs": self.procfs}
@@ -189,15 +189,15 @@ class Host:
         )
 
     def settings(self, facts: HostFacts) -> tuple[HostSettings | None, tuple[ProbeIssue, ...]]:
-        """Read what only audits need; *facts* are what :meth:`read` returned."""
+        """Read the facts that only audits need; *facts* are the result of :meth:`read`."""
         return read_host_settings(
             self.sysfs, self.procfs, self.host, hcas=facts.pci.hcas, cpu=facts.cpu
         )
 
     def kubelet(self) -> KubeletFacts:
-        """Read what only audits need of the kubelet.
+        """Read the kubelet's facts that only audits need.
 
-        Why its settings are not known is an issue of :meth:`read` already.
+        :meth:`read` already has an issue for unknown settings.
         """
         settings, _issues = read_kubelet_settings(self.host, self.procfs, history=True)
         root_directory = settings.root_directory if settings else None

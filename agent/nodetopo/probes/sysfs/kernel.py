@@ -29,7 +29,7 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})", re.MULTILINE)
 """In ``gpus/<address>/information``: the N of the GPU's ``/dev/nvidiaN``."""
 
 _OPEN = "Open Kernel Module"
-"""`NVIDIA UNIX Open Kernel Module for x86_64 …`; the closed one says `… x86_64 Kernel Module`."""
+"""`NVIDIA UNIX Open Kernel Module for x86_64 …`; the closed one has `… x86_64 Kernel Module`."""
 
 _PARAMETER = re.compile(r"([A-Za-z0-9_]{1,128}): ?(.*)")
 _PEER_MEMORY = (
@@ -112,9 +112,9 @@ def read_nvidia_driver(
 
 
 def is_hidden(procfs: Root, gpu: PciAddress) -> bool:
-    """Return whether this container lacks the device node of *gpu* while it has others'.
+    """Return whether this container lacks the device node of *gpu* while it has others.
 
-    NVML then lists fewer GPUs than the driver has. It is not known of a *procfs* that is a copy.
+    NVML then lists fewer GPUs than the driver has. It is unknown for a copy of a *procfs*.
     """
     if Tree.of(procfs).root != _PROC:
         return False

@@ -1,10 +1,10 @@
-"""XIDs from the kernel's log, a third source beside NVML's events and the scans.
+"""XIDs from the kernel's log, a third source in addition to NVML's events and the scans.
 
-NVML does not deliver every XID (NVIDIA/DCGM #162 names 79, 119 and 120), and a GPU can fall off
-the bus without one (NVIDIA/NVSentinel #155). The log has them all. Reading it needs CAP_SYSLOG
-where ``kernel.dmesg_restrict`` is set, so it is read only where it is configured.
+NVML does not deliver every XID (NVIDIA/DCGM #162 names 79, 119 and 120), and a GPU can fall off the
+bus without one (NVIDIA/NVSentinel #155). The log has them all. Reading it needs CAP_SYSLOG if
+``kernel.dmesg_restrict`` is set, so it is read only if configured.
 
-An XID that NVML delivers too comes twice, as two events of the same GPU and code: one fact for
+An XID that NVML delivers too arrives twice, as two events of the same GPU and code: one fact for
 the health of GPUs, which joins events by (GPU, XID), and two for a counter of events.
 """
 
@@ -38,8 +38,9 @@ _HEADER = re.compile(rb"([0-9]{1,9}),[0-9]+,[0-9]+,[^;\n]*;")
 """``priority,sequence,microseconds,flags;`` (Documentation/ABI/testing/dev-kmsg)."""
 
 _FACILITIES = 8
-"""Priorities below are the kernel's own: what a user writes to ``/dev/kmsg`` gets facility 1 or
-more (the same document), and could be made up."""
+"""Priorities below are the kernel's: a user's records in ``/dev/kmsg`` get facility 1 or more (the
+same document), and could be forged.
+"""
 
 _ADDRESS = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
 _INSTANCE = r"(?: GPU-I:[0-9]+)?(?: GPU-CI:[0-9]+)?"
@@ -55,13 +56,13 @@ record, and ``NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.``; both withou
 
 
 class KernelLog:
-    """Reads new records of the kernel's log in a thread of its own.
+    """Reads new records of the kernel's log in a separate thread.
 
     Args:
         path: ``/dev/kmsg``, or a pipe or file with records in its form.
-        on_events: gets the events joined, at most ten times a second; must return quickly.
-        uuid_of: the UUID of the GPU at an address, function 0; ``None`` for an unknown one,
-            whose events are left out: an event without a GPU would concern all of them.
+        on_events: gets the merged events, at most ten times a second; must return quickly.
+        uuid_of: the UUID of the GPU at an address, function 0; ``None`` for an unknown one, whose
+            events are left out: an event without a GPU would concern all of them.
 
     Raises:
         InputError: *path* cannot be read.
@@ -121,7 +122,7 @@ class KernelLog:
             self._is_closed.wait(FLUSH_S if has_more else _RETRY_S)
 
     def _read(self) -> bool:
-        """Count what is there; return false at the end of a file, or of all writers to a pipe."""
+        """Count available records; return false at the end of a file, or of a pipe's writers."""
         for _ in range(_MAX_READS):
             if self._is_closed.is_set():
                 return False

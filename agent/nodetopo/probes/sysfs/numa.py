@@ -14,9 +14,9 @@ _TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18}) kB")
 
 
 def read_numa(sysfs: Root) -> tuple[tuple[NumaNode, ...] | None, tuple[ProbeIssue, ...]]:
-    """Return the nodes that are online, by id; ``None`` where the kernel lists none.
+    """Return the online nodes, by id; ``None`` if the kernel lists none.
 
-    Ids may be sparse (POWER9: 0, 8, 250 … 255), and a node may have no CPUs or no memory.
+    Ids can be sparse (POWER9: 0, 8, 250 … 255), and a node can lack CPUs or memory.
     """
     files = Files("numa", sysfs)
     ids = node_ids(files)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from nodetopo.model.pci import BridgeKind
 
 HEADER_BYTES = 64
-"""What every reader gets: the header, without the capabilities."""
+"""The part available to every reader: the header, without the capabilities."""
 
 STANDARD_BYTES = 256
 """Config space without extended capabilities."""
@@ -42,17 +42,17 @@ CHECKSUM = "RV"
 """Checksum and reserved space: bytes, not text."""
 
 MANAGEMENT_FIELD = "SMDL=SW_MNG"
-"""How a ConnectX function says that it belongs to the NVLink fabric.
+"""The mark of a ConnectX function that belongs to the NVLink fabric.
 
 On HGX B200 and later, NVSwitches are no PCI functions; Fabric Manager reaches them through
-ConnectX-7 functions that otherwise look like network adapters. "The LPF VPD information includes
-a vendor-specific field called SMDL, with a non-zero value defined as SW_MNG" (NVIDIA Fabric
-Manager User Guide, NVIDIA HGX B200: LPFs and FC PFs). Mellanox firmware packs such fields into
-the keyword VA, separated by colons: ``MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0:MODL=CX713106A``.
+ConnectX-7 functions that otherwise look like network adapters. "The LPF VPD information includes a
+vendor-specific field called SMDL, with a non-zero value defined as SW_MNG" (NVIDIA Fabric Manager
+User Guide, NVIDIA HGX B200: LPFs and FC PFs). Mellanox firmware packs such fields into the keyword
+VA, separated by colons: ``MLX:MN=MLNX:CSKU=V2:UUID=V3:PCI=V0:MODL=CX713106A``.
 """
 
 _GONE = b"\xff\xff\xff\xff"
-"""What reads return for a function that dropped off the bus: no vendor has id ffff."""
+"""The result of reads from a function that dropped off the bus: no vendor has id ffff."""
 
 _STATUS, _HAS_CAPABILITIES = 0x06, 0x10
 _HEADER_TYPE, _BRIDGE_HEADER = 0x0E, 1
@@ -78,9 +78,9 @@ class Express:
     """The PCI Express capability of a function.
 
     Attributes:
-        kind: ``None`` for what is no bridge.
+        kind: ``None`` unless it is a bridge.
         max_payload, max_read_request: bytes; ``None`` for a reserved code.
-        relaxed_ordering: whether the function may ask for it.
+        relaxed_ordering: whether the function can request it.
     """
 
     kind: BridgeKind | None
@@ -114,7 +114,7 @@ def bridge_kind(config: bytes) -> BridgeKind | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessControl:
-    """The Access Control Services of a bridge: what it can do, and what is switched on.
+    """The Access Control Services of a bridge: supported and enabled flags.
 
     Both are 0 for a bridge without the capability.
     """
@@ -148,7 +148,7 @@ def ats_enabled(config: bytes) -> bool | None:
 def has_ats(config: bytes) -> bool | None:
     """Return whether a function has Address Translation Services.
 
-    ``None`` when the extended part could not be read, or the function is gone.
+    ``None`` if the extended part is unreadable, or the function is gone.
     """
     if len(config) <= STANDARD_BYTES or config[:4] == _GONE:
         return None
@@ -156,9 +156,9 @@ def has_ats(config: bytes) -> bool | None:
 
 
 def extended_capability(config: bytes, wanted: int) -> int | None:
-    """Return the offset of a capability of the list that starts at 100h.
+    """Return the offset of a capability in the list that starts at 100h.
 
-    ``None`` where there is none with two words behind its header, or nothing can be seen of it.
+    ``None`` without one that has two words after its header, or if the list is unreadable.
     """
     seen: set[int] = set()
     offset = STANDARD_BYTES
@@ -212,8 +212,8 @@ def parse_vpd(vpd: bytes) -> Mapping[str, str] | None:
 def is_nvlink_management(vpd: bytes) -> bool | None:
     """Return whether the function belongs to the NVLink fabric, and not to jobs.
 
-    ``None`` if the bytes are no VPD. Only a whole field of a vendor keyword (V0 … VZ) counts:
-    a serial number may hold any letters.
+    ``None`` if the bytes are not VPD. Only a whole field of a vendor keyword (V0 … VZ) counts: a
+    serial number can have any letters.
     """
     keywords = parse_vpd(vpd)
     return None if keywords is None else names_nvlink_management(keywords)

@@ -1,4 +1,4 @@
-"""The PCI tree: where functions are, what they are, which bridges are above them.
+"""The PCI tree: functions with their places, kinds, and the bridges above them.
 
 Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here calls a driver.
 """
@@ -60,7 +60,7 @@ _SUBTRACTIVE_BRIDGE = "060401"
 """A bridge of conventional PCI by its class already (PCI-SIG class codes)."""
 
 _NO_IOMMU_TYPE = "unknown"
-"""What the kernel prints for a group without a default domain (iommu_group_show_type)."""
+"""The kernel's text for a group without a default domain (iommu_group_show_type)."""
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 _SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,4})?) GT/s(?: PCIe)?")
@@ -82,9 +82,9 @@ class PlacedFunction:
     """One PCI function.
 
     Attributes:
-        path: ``None`` where its real path goes through no host bridge.
-        numa_node: its own, else that of the nearest bridge above that has one, else the one
-            node that holds all CPUs near it.
+        path: ``None`` if its real path has no host bridge.
+        numa_node: its own, else the nearest bridge's above, else the only node that holds all CPUs
+            near it.
     """
 
     address: PciAddress
@@ -116,12 +116,12 @@ class PciTree:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is a PCI bus to read at all."""
+        """Whether a PCI bus can be read."""
         return self._files.names(PCI_DEVICES) is not None
 
     @property
     def issues(self) -> tuple[ProbeIssue, ...]:
-        """What could not be read so far."""
+        """The read errors so far."""
         return self._files.issues
 
     def nvidia_gpus(self) -> tuple[PciAddress, ...]:
@@ -187,7 +187,7 @@ class PciTree:
     def vpd(self, address: PciAddress) -> Mapping[str, str] | None:
         """Return the read-only Vital Product Data by keyword.
 
-        ``None`` without them, and where reading them is refused: only root may.
+        ``None`` without them, or if reading them is refused: only root can.
         """
         content = self._files.content(f"{_place(address)}/vpd")
         return None if content is None else parse_vpd(content)
@@ -274,15 +274,15 @@ class PciTree:
         return self._files.link_name(f"{_place(address)}/physfn") is not None
 
     def _numa_node(self, hops: tuple[PciAddress, ...], near: CpuSet | None) -> int | None:
-        """Return the node of the last of *hops*, or of the nearest bridge above that has one.
+        """Return the node of the last of *hops*, or of the nearest bridge above with one.
 
         Args:
-            hops: as in a path. sysfs prints -1 where firmware gave no _PXM: unknown, not
-                node 0. The kernel lets a function inherit its bridge's node only at boot, so
-                the bridges are read as well.
-            near: the CPUs near the function, which decide if no hop does: the node that
-                holds them all. Without a node the kernel names every CPU of the machine, so on
-                more than one node they say nothing.
+            hops: as in a path. sysfs prints -1 if firmware gave no _PXM: unknown, not node 0. The
+                kernel lets a function inherit its bridge's node only at boot, so the bridges are
+                read as well.
+            near: the CPUs near the function, which decide if no hop does: the node that holds them
+                all. Without a node the kernel lists every CPU of the machine, so on more than one
+                node they prove nothing.
         """
         for hop in reversed(hops):
             node = self._files.number(f"{_place(hop)}/numa_node")
@@ -340,10 +340,10 @@ class PciTree:
 
 
 def path_of(place: str) -> PciPath | None:
-    """Return the path that a real sysfs *place* goes through, up to its last PCI function.
+    """Return the PCI path of a real sysfs *place*, up to its last PCI function.
 
-    Host bridges nest (Intel VMD): the innermost counts. ``None`` when there is none, or
-    nothing below it.
+    Host bridges nest (Intel VMD): the innermost counts. ``None`` without one, or without a function
+    below it.
     """
     parts = place.split("/")
     roots = [at for at, part in enumerate(parts) if _ROOT.fullmatch(part)]
@@ -358,12 +358,12 @@ def path_of(place: str) -> PciPath | None:
 
 
 def vgpu_host(config: bytes) -> VgpuHost | None:
-    """Return the host's driver, which a virtual GPU names in a vendor-specific PCI capability.
+    """Return the host's driver, from a virtual GPU's vendor-specific PCI capability.
 
-    ``None`` for what is no vGPU, or names none. Layout: NVIDIA/k8s-device-plugin v0.19.0,
+    ``None`` for other functions, or without a name. Layout: NVIDIA/k8s-device-plugin v0.19.0,
     ``internal/vgpu``: id, next, length, ``VF``, then records of id, length and data; record 0 is
-    the host's driver, its version in 10 bytes and its branch in 10, each filled up with zeros.
-    The capability's frame: PCI Local Bus Specification 3.0, 6.7 and appendix H. The bytes are a
+    the host's driver, its version in 10 bytes and its branch in 10, each filled up with zeros. The
+    capability's frame: PCI Local Bus Specification 3.0, 6.7 and appendix H. The bytes are a
     hypervisor's, so none of them is trusted.
     """
     start = capability(config, _VENDOR_SPECIFIC)

@@ -50,9 +50,9 @@ class RdmaReading:
     """A node's RDMA devices; its parts as in the snapshot.
 
     Attributes:
-        hcas: as the kernel registered them; software devices last. None loaded is an empty
-            tuple, ``None`` only where the list could not be read.
-        management_hcas: those of the NVLink fabric, which are not in *hcas*.
+        hcas: as the kernel registered them; software devices last. Without any it is an empty
+            tuple; ``None`` only if the list could not be read.
+        management_hcas: HCAs of the NVLink fabric, which are not in *hcas*.
         issues: by subject.
     """
 
@@ -63,12 +63,12 @@ class RdmaReading:
 
 
 def read_rdma(sysfs: Root, tree: PciTree, *, counters: bool = False) -> RdmaReading:
-    """Return all RDMA devices in sysfs; what could not be read is in the issues.
+    """Return all RDMA devices in sysfs; read errors are issues.
 
     Args:
-        counters: also the error counters, which differ each time they are read. One that a
-            driver refuses costs a firmware command and a line in the kernel log each time
-            (prometheus/node_exporter issue 3434), so they are not for periodic scans.
+        counters: also the error counters, which differ at each reading. A refused one costs a
+            firmware command and a line in the kernel log each time (prometheus/node_exporter issue
+            3434), so they are not for periodic scans.
     """
     files = RdmaFiles(sysfs)
     names = files.names(_CLASS)
@@ -105,8 +105,8 @@ def read_char_devices(files: RdmaFiles) -> Mapping[str, tuple[str, ...]]:
     """Return RDMA device → names under ``/dev/infiniband``, sorted by kind and number.
 
     These are the character devices through which programs use it (kernel
-    Documentation/ABI/stable/sysfs-class-infiniband, ``infiniband_verbs`` and
-    ``infiniband_mad``). Each port has a umad and an issm, so a device may have several.
+    Documentation/ABI/stable/sysfs-class-infiniband, ``infiniband_verbs`` and ``infiniband_mad``).
+    Each port has a umad and an issm, so a device can have several.
     """
     numbered: dict[str, list[tuple[str, int]]] = {}
     for folder in _CHAR_CLASSES:
@@ -128,11 +128,11 @@ def read_netdevs(
 ) -> tuple[NetDevice, ...]:
     """Return the interfaces of the RDMA device whose directory is *device*, by name.
 
-    These are the ones of its function, and those that its GIDs name: the bond above them,
-    VLANs, what a software device runs on. Representors of other functions are left out.
-    Files: kernel Documentation/ABI/testing/sysfs-class-net. An interface of an InfiniBand HCA
-    hangs below the same device as the HCA itself (drivers/infiniband/ulp/ipoib), so no hardware
-    address has to be compared with any GUID.
+    These are the interfaces of its function, and those named by its GIDs: the bond above them,
+    VLANs, the interface below a software device. Representors of other functions are left out.
+    Files: kernel Documentation/ABI/testing/sysfs-class-net. An interface of an InfiniBand HCA hangs
+    below the same device as the HCA itself (drivers/infiniband/ulp/ipoib), so no hardware address
+    has to be compared with any GUID.
     """
     own = []
     for name in files.names(f"{device}/device/net") or ():
@@ -160,16 +160,16 @@ def split_management(
     tree: PciTree,
     hcas: Sequence[Hca],
 ) -> tuple[tuple[Hca, ...], tuple[Hca, ...]]:
-    """Return the HCAs for jobs and those of the NVLink fabric, each in the order given.
+    """Return the HCAs for jobs and the HCAs of the NVLink fabric, each in the given order.
 
     On HGX B200 and B300 the NVSwitches are no PCI functions. Fabric Manager reaches them through
     ConnectX-7 functions that look like any other HCA, except that they speak InfiniBand and have
     ``SMDL=SW_MNG`` in their VPD (:mod:`nodetopo.probes.sysfs.pci_config`). nvidia-smi leaves them
     out of its matrix.
 
-    The VPD is read of ConnectX-7 functions with a port that is not Ethernet, on a machine with
-    GPUs and without an NVSwitch on PCI. Where it cannot be read, which needs root, they count as
-    for jobs, and one issue names them.
+    The VPD is read of ConnectX-7 functions with a port that is not Ethernet, on a machine with GPUs
+    and without an NVSwitch on PCI. If it cannot be read, which needs root, they count as HCAs for
+    jobs, and one issue names them.
     """
     if not tree.nvidia_gpus() or tree.nvswitches():
         return tuple(hcas), ()
@@ -233,11 +233,11 @@ def read_data_directs(tree: PciTree, hcas: Iterable[Hca]) -> tuple[DataDirect, .
 
 
 def _with_place(files: RdmaFiles, tree: PciTree, device: str, hca: Hca) -> Hca:
-    """Return *hca* with its kind and its place, which its name never decides.
+    """Return *hca* with its kind and its place, which do not depend on its name.
 
-    A virtual function has ``physfn`` (Documentation/ABI/testing/sysfs-bus-pci); one that was
-    passed through to this virtual machine has none here and counts as physical. A subfunction
-    is an auxiliary device with ``sfnum`` (drivers mlx5 and ice).
+    A virtual function has ``physfn`` (Documentation/ABI/testing/sysfs-bus-pci); a function passed
+    through to this virtual machine has none and counts as physical. A subfunction is an auxiliary
+    device with ``sfnum`` (drivers mlx5 and ice).
     """
     if _is_software(files, device):
         return replace(hca, kind=HcaKind.SOFTWARE)
@@ -272,7 +272,7 @@ def _is_software(files: RdmaFiles, device: str) -> bool:
     """Return whether the kernel emulates this device on top of a network interface.
 
     The device link does not show it: older kernels make the PCI function of that interface the
-    parent of siw and rxe. rxe names the interface in ``parent``, an attribute of its own
+    parent of siw and rxe. rxe names the interface in its attribute ``parent``
     (drivers/infiniband/sw/rxe/rxe_verbs.c), and has no ``hca_type``.
     """
     place = files.real(f"{device}/device")
@@ -288,8 +288,8 @@ def _is_bond(files: RdmaFiles, device: str, netdevs: Sequence[NetDevice]) -> boo
     """Return whether one RDMA device serves the ports of several functions.
 
     When RoCE link aggregation is active, mlx5 registers a single RDMA device for the card
-    (drivers/infiniband/hw/mlx5/main.c, ``mlx5_bond_%d``): below the bond there is then an
-    interface of the same vendor whose function has none. A bond in software leaves each its own.
+    (drivers/infiniband/hw/mlx5/main.c, ``mlx5_bond_%d``): below the bond there is then an interface
+    of the same vendor whose function has none. With a software bond, each function keeps its own.
     """
     vendor = files.word(f"{device}/device/vendor")
     own = {netdev.name for netdev in netdevs}
@@ -311,10 +311,10 @@ def _is_bond(files: RdmaFiles, device: str, netdevs: Sequence[NetDevice]) -> boo
 def _order(hca: Hca) -> tuple[bool, float, list[tuple[str, int]]]:
     """Sort as nvidia-smi numbers its NICs: as the kernel registered them, software ones last.
 
-    That is not the order of addresses (on an 8-GPU H200 with 10 NICs it is another one); real
-    legends follow mlx5_0, mlx5_1, … mlx5_10, which drivers count up as they register. The number
-    of a device's uverbs counts the same events, and survives a renaming of the device. By name,
-    ``mlx5_2`` stands before ``mlx5_10``.
+    It differs from the order of addresses (e.g. on an 8-GPU H200 with 10 NICs); real legends follow
+    mlx5_0, mlx5_1, … mlx5_10, which drivers count up as they register. The number of a device's
+    uverbs counts the same events, and survives a renaming of the device. By name, ``mlx5_2`` stands
+    before ``mlx5_10``.
     """
     numbers = [int(name[6:]) for name in hca.char_devices if name.startswith("uverbs")]
     natural = [(text, int(number or 0)) for text, number in _PIECE.findall(hca.name)]
@@ -322,11 +322,11 @@ def _order(hca: Hca) -> tuple[bool, float, list[tuple[str, int]]]:
 
 
 def _port_of(files: RdmaFiles, place: str, name: str, ports: Sequence[HcaPort]) -> int | None:
-    """Return the port of the HCA that an interface is for.
+    """Return the port of the HCA that an interface belongs to.
 
-    Its GIDs name it, or there is one port alone; a driver may number the ports of a card in
-    ``dev_port`` where each HCA has only its own port 1. Old kernels left ``dev_port`` 0 for
-    IP over InfiniBand and gave ``dev_id`` (systemd, src/udev/udev-builtin-net_id.c).
+    Its GIDs name it, or the HCA has only one port; a driver can number a card's ports in
+    ``dev_port`` although each HCA only has its port 1. Old kernels left ``dev_port`` 0 for IP over
+    InfiniBand and gave ``dev_id`` (systemd, src/udev/udev-builtin-net_id.c).
     """
     named = {port.number for port in ports if any(gid.netdev == name for gid in port.gids)}
     numbers = {port.number for port in ports}

@@ -59,9 +59,10 @@ HARDWARE_COUNTERS = (
 efa (kernel drivers/infiniband/hw/{mlx5/counters.c,bnxt_re/hw_counters.c,efa/efa_verbs.c})."""
 
 _REFUSED = (EINVAL, EOPNOTSUPP)
-"""How drivers answer for what a device, or this function of it, does not have: EINVAL for
-counters of restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c),
-EOPNOTSUPP for attributes of network interfaces (net/core/net-sysfs.c)."""
+"""Errors of drivers for facts that a device, or this function of it, lacks: EINVAL for counters of
+restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c), EOPNOTSUPP for
+attributes of network interfaces (net/core/net-sysfs.c).
+"""
 
 _INTERFACE = re.compile(r"[^\s/\x00-\x1f\x7f]{1,15}")
 """Length: IFNAMSIZ less the closing zero (kernel include/uapi/linux/if.h)."""
@@ -73,10 +74,10 @@ _GID_TYPES = ("IB/RoCE v1", "RoCE v2")
 """All that the kernel prints (drivers/infiniband/core/cache.c, gid_type_str)."""
 
 _NAMELESS = ("UNKNOWN", "<unknown>")
-"""What the kernel prints for a number that it has no name for."""
+"""The kernel's text for a number without a name."""
 
 _NEITHER_LAYER = "Unknown"
-"""What the kernel prints for a device of neither layer, like AWS's EFA."""
+"""The kernel's text for a device of neither layer, such as AWS's EFA."""
 
 _INDEX = re.compile(r"[0-9]{1,5}")
 _GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
@@ -204,10 +205,10 @@ def _lid(files: RdmaFiles, path: str) -> int | None:
 
 
 def _counters(files: RdmaFiles, port: str) -> Mapping[str, int]:
-    """Return the counts that the driver gives, by name.
+    """Return the driver's counts, by name.
 
-    Text that is no number is how the kernel says that a device does not count this
-    (``N/A (no PMA)``), so it is no issue.
+    A text instead of a number (``N/A (no PMA)``) means that the device lacks the counter, so it is
+    not an issue.
     """
     counts: dict[str, int] = {}
     for folder, wanted in (("counters", LINK_COUNTERS), ("hw_counters", HARDWARE_COUNTERS)):

@@ -1,8 +1,8 @@
 """A root directory read through a cache: each path once a scan, or once for many scans.
 
 All probes read `/sys`, `/proc` and the host's files through a :class:`Tree`. It counts the reads
-and keeps their results, and so knows three things: what a scan cost, what has to be read
-again, and what an archive of this node must hold.
+and keeps their results, and so has three answers: the cost of a scan, the paths to reread, and the
+content of an archive of this node.
 """
 
 import os
@@ -31,11 +31,11 @@ LINK, FOLDER, FILE, FIFO = "link", "folder", "file", "fifo"
 KINDS: Mapping[int, str] = MappingProxyType(
     {stat.S_IFLNK: LINK, stat.S_IFDIR: FOLDER, stat.S_IFREG: FILE, stat.S_IFIFO: FIFO}
 )
-"""What :attr:`Act.STATUS` calls what is no device node; anything else is ``other``."""
+"""Names of :attr:`Act.STATUS` for files other than device nodes; anything else is ``other``."""
 
 
 class Act(Enum):
-    """What is read of a path; the values describe the results."""
+    """The fact read about a path; the values describe the results."""
 
     CONTENT = "bytes"
     NAMES = "the sorted names in a directory"
@@ -63,8 +63,8 @@ class Tree:
     """The files below *root*; paths are relative to it, ``.`` is the root itself.
 
     Args:
-        changing: paths whose content may differ at the next scan; that of all others is
-            kept until :meth:`forget`. ``None``: nothing is read twice.
+        changing: paths whose content can differ at the next scan; all other content is kept until
+            :meth:`forget`. ``None``: no path is read twice.
     """
 
     def __init__(self, root: Path, changing: re.Pattern[str] | None = None) -> None:
@@ -144,20 +144,20 @@ class Tree:
         return self._answer(Act.MODIFIED, path, int)
 
     def renew(self) -> Self:
-        """Begin another scan: what may change is read again on demand."""
+        """Begin another scan: changing paths are reread on demand."""
         self._fresh.clear()
         self.reads = 0
         return self
 
     def forget(self, below: str = "") -> None:
-        """Drop what earlier scans read of the paths that begin with *below*."""
+        """Drop earlier scans' results for paths that begin with *below*."""
         for key in [key for key in self._known if key[1].startswith(below)]:
             if key not in self._fresh:
                 del self._known[key]
 
     @contextmanager
     def watched(self) -> Iterator[Mapping[Key, Outcome]]:
-        """Collect what is read of this tree inside the block, with its outcome."""
+        """Collect the reads of this tree inside the block, with their outcomes."""
         watch: dict[Key, Outcome] = {}
         self._watches.append(watch)
         try:
@@ -166,7 +166,7 @@ class Tree:
             self._watches.remove(watch)
 
     def differs(self, watch: Mapping[Key, Outcome]) -> bool:
-        """Return whether anything watched has another outcome in this scan."""
+        """Return whether any watched read has another outcome in this scan."""
         return any(self.outcome(key) != outcome for key, outcome in watch.items())
 
     def outcome(self, key: Key) -> Outcome:
@@ -200,10 +200,10 @@ Root: TypeAlias = Path | Tree
 
 
 class Memo:
-    """Remembers what functions of *trees* returned, with all that they read there.
+    """Caches the results of functions of *trees*, with all their reads.
 
-    A function is called again when one of its reads has another outcome than before, so its
-    result is always that of a call now, as far as the trees read again.
+    A function is called again when one of its reads has a new outcome, so its result is always up
+    to date with the trees.
     """
 
     def __init__(self, *trees: Tree) -> None:
@@ -227,7 +227,7 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What was worked out from files, and the files that it depends on."""
+    """A result computed from files, and the files that it depends on."""
 
     inputs: object
     value: Any
