@@ -8,7 +8,6 @@ from nodetopo.deviceplugin.cdi import OWN_KIND
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings import values
 from nodetopo.model.gpu_health import HealthClass
-from nodetopo.nccl.job import JobVariable
 from tests.kernel.settings.resolving import resolve
 
 
@@ -19,10 +18,6 @@ from tests.kernel.settings.resolving import resolve
         ("exclude-gpus: [3, GPU-ab, '*T4*', 3]", "exclude_gpus", ("3", "GPU-ab", "*T4*")),
         ("exclude-gpus: GPU1, 0000:3b:00.0", "exclude_gpus", ("GPU1", "0000:3b:00.0")),
         ("exclude-gpus: none", "exclude_gpus", ()),
-        ("dra-set-sizes: 8, 2", "dra_set_sizes", (2, 8)),
-        ("dra-set-sizes: [4, 4]", "dra_set_sizes", (4,)),
-        ("dra-set-sizes: 3", "dra_set_sizes", (3,)),
-        ("dra-set-sizes: auto", "dra_set_sizes", ()),
         ("registration: both", "registration", "both"),
         ("plugins-registry-dir: /r", "plugins_registry_dir", Path("/r")),
         ("cdi-annotation-prefix: a.b/c_", "cdi_annotation_prefix", "a.b/c_"),
@@ -43,15 +38,6 @@ from tests.kernel.settings.resolving import resolve
         ("default-config: big", "default_config", "big"),
         ("default-config: none", "default_config", None),
         ("config-fallbacks: [empty]", "config_fallbacks", ("empty",)),
-        ("job-variables: none", "job_variables", ()),
-        ("job-variables: []", "job_variables", ()),
-        ("job-variables: all", "job_variables", tuple(JobVariable)),
-        ("job-variables: [NCCL_IB_HCA]", "job_variables", (JobVariable.NCCL_IB_HCA,)),
-        (
-            "job-variables: UCX_NET_DEVICES, NCCL_IB_HCA",
-            "job_variables",
-            (JobVariable.UCX_NET_DEVICES, JobVariable.NCCL_IB_HCA),
-        ),
         ("xid-classes: none", "xid_classes", {}),
         ("xid-classes: 79=rma", "xid_classes", {79: HealthClass.RMA}),
         ("xid-classes: {79: rma}", "xid_classes", {79: HealthClass.RMA}),
@@ -75,16 +61,11 @@ def test_a_value_is_read(yaml: str, field: str, value: object) -> None:
         ("exclude-gpus: [true]", "not a printable text"),
         ("registration: socketed", "did you mean 'socket'?"),
         ("cdi-annotation-prefix: a b/", "not the beginning of an annotation"),
-        ("dra-set-sizes: 0", "'0' where auto, or numbers up to"),
-        ("dra-set-sizes: two", "'two' where auto, or numbers up to"),
         ("imex-channels: 1", "neither none nor channel 0 alone"),
         ("imex-channels: [0, 1]", "neither none nor channel 0 alone"),
         ("cdi-hook: hook", "a relative path"),
         ("recovery: soon", "not a duration"),
         ("config-label: 'a b'", "not the key of a label"),
-        ("job-variables: NCCL_IB_HCAS", "did you mean 'NCCL_IB_HCA'?"),
-        ("job-variables: [all, NCCL_IB_HCA]", "not one of NCCL_IB_HCA, UCX_NET_DEVICES"),
-        ("job-variables: [NCCL_IB_HCA, NCCL_IB_HCA]", "not a list of different values"),
         ("config-fallbacks: []", "not a list of different values"),
         ("config-fallbacks: first", "not one of named, single, empty"),
         ("xid-classes: '79'", "not one of app, degraded, reset, reboot, rma"),
