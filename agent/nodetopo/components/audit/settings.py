@@ -10,7 +10,7 @@ from nodetopo.kernel.settings.groups import AUDIT
 from nodetopo.kernel.settings.own import KernelSettings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AuditSettings(KernelSettings):
     """The kernel's settings and the settings of checks, measurements and explanations."""
 

@@ -7,7 +7,7 @@ from nodetopo.kernel.settings import values
 from nodetopo.kernel.settings.groups import DEVICES
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class DraSettings(GpuSettings):
     """The settings of the GPUs and of our driver."""
 

@@ -21,7 +21,7 @@ from nodetopo.kernel.settings.policies import (
 from nodetopo.model.gpu_health import HealthClass
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GpuSettings(KernelSettings):
     """The kernel's settings and the settings of the GPUs."""
 

@@ -24,7 +24,7 @@ OFF, ANY = "off", "auto"
 """Values of ``topology_levels`` that do not name a platform: no levels, or any platform's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class LabelSettings(GpuSettings):
     """The settings of the GPUs, which also determine labels, and the settings of labels."""
 

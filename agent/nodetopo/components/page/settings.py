@@ -6,7 +6,7 @@ from nodetopo.kernel.settings.groups import LOG
 from nodetopo.kernel.settings.own import KernelSettings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class PageSettings(KernelSettings):
     """The kernel's settings and the settings of the page."""
 

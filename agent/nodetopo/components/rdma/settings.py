@@ -18,7 +18,7 @@ RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class HcaSettings(GpuSettings):
     """The settings of the GPUs and of the HCAs."""
 

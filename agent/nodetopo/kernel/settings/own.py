@@ -28,7 +28,7 @@ called ``default``, the only one, none (k8s-device-plugin v0.19.0, cmd/config-ma
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class KernelSettings:
     """The machine, the kubelet, the API server, the log, and the health of devices.
 
