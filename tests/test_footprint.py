@@ -233,6 +233,24 @@ def test_a_daemon_with_default_settings_loads_no_feature_that_is_off(
         assert find_spec(f"nodetopo.{name}") is not None
 
 
+def test_components_that_start_at_once_load_no_library_of_metrics() -> None:
+    program = (
+        "import sys\n"
+        "from nodetopo.kernel import app\n"
+        "from nodetopo.kernel.component import Start\n"
+        "from nodetopo.kernel.components import COMPONENTS, part, terms_of\n"
+        "first = [name for name in COMPONENTS if terms_of(name).START is Start.AT_ONCE]\n"
+        "assert first\n"
+        "for name in first: part(name, 'component')\n"
+        "print(*{'prometheus_client', 'http', 'email'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-S", "-c", program]
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment(), timeout=TIMEOUT_S
+    )
+    assert shown.stdout.split() == []
+
+
 def test_the_nvml_child_loads_what_it_needs_and_nothing_else(
     tmp_path: Path, nvml: FakeNvml
 ) -> None:

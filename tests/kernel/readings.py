@@ -32,7 +32,7 @@ def of_dra() -> Mapping[str, Any]:
     """Return facts of every metric of DRA; none without that component."""
     if "dra" not in COMPONENTS:
         return {}
-    from nodetopo.components.dra.metrics import DraState  # noqa: PLC0415 - see above
+    from nodetopo.components.dra.reading import DraState  # noqa: PLC0415 - see above
 
     return {
         "dra_gpus": {"gpu.nvidia.com": 1, "nodetopo.io": 1},

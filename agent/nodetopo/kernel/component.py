@@ -6,7 +6,8 @@ A component is a folder of :mod:`nodetopo.components`:
   for it; both are small, and imported in every daemon;
 - ``component`` has the class, a :class:`Component`; the module is imported only when an enabled
   component starts;
-- ``metrics``, if the component has any, has its families.
+- ``metrics``, if the component has any, has its families. It loads prometheus_client, so a
+  component that starts at once keeps the record that they are made from in ``reading``.
 
 Components do not import each other. A component serves others through a protocol of
 :mod:`nodetopo.kernel.offers`, and an attribute of :class:`Kernel`.

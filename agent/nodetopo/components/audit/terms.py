@@ -1,8 +1,8 @@
 """When the node is checked, and its pods are measured or explained."""
 
-from nodetopo.components.audit.checks_file import check as check_file
 from nodetopo.components.audit.settings import AuditSettings
 from nodetopo.kernel.component import Kernel, Start
+from nodetopo.kernel.components import part
 
 START = Start.REGISTERED
 
@@ -31,4 +31,4 @@ def check(settings: AuditSettings) -> None:
         InputError: it is invalid, or cannot be read.
     """
     if settings.checks_file is not None:
-        check_file(settings.checks_file)
+        part("audit", "checks_file").check(settings.checks_file)

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nodetopo.components.dra.metrics import DraReading, DraState
 from nodetopo.components.dra.neighbours import DraNeighbours, claims_of
+from nodetopo.components.dra.reading import DraReading, DraState
 from nodetopo.components.dra.terms import claims_file, needs_driver
 from nodetopo.kernel.component import Component, Kernel
 from nodetopo.kernel.loops import Loop

@@ -1,8 +1,8 @@
 """Metrics of our DRA driver, and of the GPUs that others publish."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
+from nodetopo.components.dra.reading import DraReading, DraState
 from nodetopo.kernel.http.family import Family, MetricKind, Samples, Section, by_name, single
 from nodetopo.model.snapshot import Snapshot
 
@@ -15,41 +15,6 @@ MOST_DROPPED_FIELDS = 4
 DRA_SEEN = "a DRA driver publishes GPUs of the node"
 DRA_ON = "our DRA driver is on"
 FIELDS_DROPPED = "the API server drops fields of our ResourceSlices"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraState:
-    """The state of our DRA driver.
-
-    Attributes:
-        is_registered: whether the kubelet has registered it.
-        claims: prepared claims.
-        claimed_gpus: GPUs behind them.
-        writes, errors: slices written, and failed attempts.
-        shared_gpus: GPUs that another DRA driver also publishes.
-        dropped: fields of slices that the API server does not keep.
-    """
-
-    is_registered: bool
-    claims: int
-    claimed_gpus: int
-    writes: int
-    errors: int
-    shared_gpus: int = 0
-    dropped: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraReading:
-    """The devices that DRA drivers give out on the node.
-
-    Attributes:
-        dra_gpus: driver → GPUs that it publishes; empty where no driver publishes any.
-        dra: our driver; ``None`` if it is off.
-    """
-
-    dra_gpus: Mapping[str, int] = field(default_factory=dict)
-    dra: DraState | None = None
 
 
 def _dra(reading: DraReading, value: Callable[[DraState], float]) -> Samples:

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from nodetopo.components.rdma.companion import HcaCompanion
 from nodetopo.components.rdma.health.monitor import HcaLoop, configured_hca_health
 from nodetopo.components.rdma.joint_loop import JointLoop
-from nodetopo.components.rdma.metrics import HcaReading
 from nodetopo.components.rdma.plan import RdmaPlan
+from nodetopo.components.rdma.reading import HcaReading
 from nodetopo.components.rdma.settings import HcaSettings
 from nodetopo.kernel.component import QUIET_S, Component, Kernel
 from nodetopo.kernel.loops import Loop

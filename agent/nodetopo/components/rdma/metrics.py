@@ -1,8 +1,8 @@
 """Metrics of the HCAs: their ports, their health, and how they follow GPUs."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
+from nodetopo.components.rdma.reading import HcaReading
 from nodetopo.kernel.http.family import (
     Family,
     MetricKind,
@@ -12,7 +12,6 @@ from nodetopo.kernel.http.family import (
     by_name,
 )
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort
-from nodetopo.model.hca_health import HcaHealthView
 from nodetopo.model.snapshot import Snapshot
 
 HAS_HCAS = "the node has HCAs"
@@ -25,24 +24,6 @@ BYTES_PER_GBIT = 1e9 / 8
 
 PORT_ERRORS = 6
 """Published counters of a port; the look at HCAs reads them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaReading:
-    """The HCAs of the node, and the offered ones.
-
-    Attributes:
-        snapshot: ``None`` before the first scan has ended.
-        joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs assumed to belong
-            to one container; empty where no HCAs are offered.
-        hca_health: by key; empty while no HCAs are offered, or their health is not watched.
-        hca_counters: (name of the HCA, number of the port) → counter → count.
-    """
-
-    snapshot: Snapshot | None
-    joint: Mapping[str, int] = field(default_factory=dict)
-    hca_health: HcaHealthView = field(default_factory=dict)
-    hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
 
 
 def _hcas(reading: HcaReading) -> tuple[Hca, ...]:
