@@ -19,8 +19,8 @@ from nodetopo.model.kubernetes import GPU_RESOURCE
 from nodetopo.model.snapshot import Snapshot
 
 Preference = Callable[[str, frozenset[str], frozenset[str], int], frozenset[str]]
-"""What a device plugin answers to GetPreferredAllocation: of a resource, the devices available,
-those that must be among the chosen, and how many."""
+"""Returns a device plugin's answer to GetPreferredAllocation, given the resource, its available
+devices, the required ones, and the number."""
 
 _NO_NODE = "-1"
 """The checkpoint's key for devices whose plugin named no NUMA node."""
