@@ -198,6 +198,6 @@ def _brief(value: object) -> str:
     if value is None or isinstance(value, Mapping | list):
         return "nothing" if value is None else "a list" if isinstance(value, list) else "a mapping"
     if isinstance(value, int) and abs(value) > HIGHEST_GB_S:
-        return "a huge number"  # its text may be longer than Python allows
+        return "a huge number"  # its text can be longer than Python allows
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

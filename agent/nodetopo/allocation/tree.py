@@ -163,7 +163,7 @@ class _Groups:
 
     def _node(self, members: int, inner: list[int], outer_value: int) -> Node:
         """Build one group; *inner* are the groups within it, smallest first."""
-        # The hop between children is that of the smallest cluster around the group.
+        # The hop between children is the smallest surrounding cluster's.
         around = [mask for mask in self._clusters if mask & members == members]
         hop = self._clusters[min(around, key=int.bit_count)] if around else 0
         nodes = 1 + all(mask & members != members for mask in self._numa)

@@ -45,7 +45,7 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
     if not is_default and found.label_outputs != (NODE,):
         raise InputError("--all-nodes is for the output node", "run it on the nodes for others")
     connect = connection(found.kubeconfig)
-    # All before the first: a list that goes on minutes later is refused (410).
+    # List all before the first removal: a list continued minutes later is refused (410).
     for node in tuple(nodes_with_labels(connect)):
         yield NodeLabelPublisher(found.kubeconfig, node, connect=connect)
 

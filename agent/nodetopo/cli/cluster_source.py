@@ -99,7 +99,7 @@ def _yaml(name: str, text: str) -> list[Any]:
     try:
         depth = 0
         for event in yaml.parse(text, Loader=loader):
-            # kubectl writes no aliases; with them a small file could stand for a huge one.
+            # kubectl writes no aliases; with them a small file could expand to a huge one.
             if isinstance(event, yaml.AliasEvent):
                 raise InputError(f"{name}: not from kubectl: the alias *{event.anchor}", _CURE)
             depth += isinstance(event, yaml.CollectionStartEvent)

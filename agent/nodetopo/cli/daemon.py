@@ -52,7 +52,7 @@ def _start(args: Namespace) -> int:
     base = sources.resolved()
     if not args.print_config:
         logs.configure(base.settings.log_format, base.settings.log_level, in_background=True)
-    elif base.settings.config_dir is not None:  # what the API server says may be logged
+    elif base.settings.config_dir is not None:  # the API server's answers may be logged
         logs.configure(base.settings.log_format, "error")
     reloader = Reloader(sources, base)
     reloader.start()

@@ -28,7 +28,7 @@ def run(args: Namespace) -> int:
         )
 
         node = str(given(args).get("node_name") or snapshot.node or wanted.node_name)
-        # Labels of other programs are not known here: only what the file says gives tiers.
+        # Labels of other programs are unknown here: only the file gives tiers.
         place = NodeTiers(wanted.but(node_name=node, topology_levels="off"))
         tiers = place.tiers() or {}
     rules = label_rules(wanted, tiers)

@@ -153,7 +153,7 @@ def prepare_streams() -> None:
     """Open closed streams as ``/dev/null``, and print UTF-8 regardless of the locale."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller, as with `>&-`
-            # This takes the stream's own number, which no other file may then get.
+            # This takes the stream's descriptor, so that no other file gets it.
             null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open to the end
             setattr(sys, name, null)
     for stream in (sys.stdout, sys.stderr):

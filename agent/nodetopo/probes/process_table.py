@@ -73,4 +73,4 @@ def _psutil(procfs: Path) -> Iterator[ModuleType]:
 def _text(word: str) -> str:
     """Return *word* without the surrogates that psutil has for bytes that are not UTF-8."""
     text = word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return text.rstrip("\n")  # as programs that set their title may end it
+    return text.rstrip("\n")  # programs that set their title can end it so

@@ -52,7 +52,7 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
         only_node if a.numa_node is None else a.numa_node,
         only_node if b.numa_node is None else b.numa_node,
     )
-    # Devices of one NUMA node, or of unknown nodes, may be functions of one device.
+    # Devices of one NUMA node, or of unknown nodes, can be functions of one device.
     if (None in nodes or nodes[0] == nodes[1]) and _are_of_one_device(a.path, b.path):
         return Closeness.PIX
     across = None if None in nodes or nodes[0] == nodes[1] else Closeness.SYS

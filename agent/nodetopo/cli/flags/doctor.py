@@ -43,5 +43,5 @@ def add(parser: Parser) -> None:
     add_output(parser)
     add_cluster_source(parser)
     add_settings(parser, ("label_prefix",), "labels")
-    add_node(parser, without=("kubeconfig",))  # that of the cluster
+    add_node(parser, without=("kubeconfig",))  # the cluster's kubeconfig
     parser.set_defaults(module="doctor")

@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
     every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
     if args.only is not None:
         every = _only(every, _words(args.only))
-    # Without a version: of what differs between releases, what is right for the newest.
+    # Without a version, the newest release's values apply.
     to_set = [
         advice
         for advice in every

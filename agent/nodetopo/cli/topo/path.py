@@ -98,7 +98,7 @@ def way(snapshot: Snapshot, a: Device, b: Device) -> dict[str, Any]:
         "to": _end(b, names[1]),
         "pcie": None if distance is None else word(distance),
         "nvlink": _nvlink(snapshot, a, b),
-        # The chip-to-chip link that a Grace GPU has to its CPU, beside PCIe.
+        # The chip-to-chip link of a Grace GPU to its CPU, in addition to PCIe.
         "c2c": [
             {"gpu": gpu.name, "links": gpu.c2c.links, "mb_per_s_each": gpu.c2c.speed_mbps}
             for gpu in (a, b)

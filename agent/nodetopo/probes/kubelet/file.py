@@ -86,7 +86,7 @@ def exists(host: Tree, path: Path) -> bool:
         UnusableError: that cannot be read.
     """
     try:
-        with suppress(ValueError):  # a link out of the host root, which may still be followed
+        with suppress(ValueError):  # a link out of the host root, which can still be followed
             host.real(below_root(path))
     except (FileNotFoundError, NotADirectoryError):
         return False

@@ -106,7 +106,7 @@ def _samples(text: str) -> Iterator[_Sample]:
             value = math.nan
         if not math.isfinite(value) or value < 0:
             raise DecodeError(path, f"not a count: {match[3][:40]!r}")
-        # An escaped n is a line feed, other characters stand for themselves.
+        # An escaped n is a line feed, other characters are literal.
         unescaped = {
             name: re.sub(r"\\(.)", lambda it: {"n": "\n"}.get(it[1], it[1]), raw)
             for name, raw in pairs

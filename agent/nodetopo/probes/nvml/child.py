@@ -51,7 +51,7 @@ def main() -> None:
     """Answer requests until the input ends."""
     put_off(DEFERRED)
     library, events = sys.argv[1:]
-    # Standard output is for replies only: what a driver prints there goes to standard error.
+    # Standard output is for replies only: a driver's prints go to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     listener = EventListener(int(events)) if events else None

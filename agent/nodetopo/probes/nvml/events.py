@@ -94,7 +94,7 @@ class EventListener:
         self._ended_at: float | None = None  # until then a retired listener has heard everything
         self._known: tuple[str | None, ...] = ()  # UUIDs by index, of the last reading
         self._registered: tuple[str | None, ...] | None = None  # the same; None: does not listen
-        self._version = 0  # of the order; the thread gives up what it began for an older one
+        self._version = 0  # of the order; the thread abandons work for an older one
         self._tried = 0  # the last version whose registration has succeeded or failed
         self._is_awaited = False
         self._unsaid: str | None = None  # why there are no events, until a reading succeeds
@@ -137,7 +137,7 @@ class EventListener:
             if self._is_stalled:
                 reason = "a call that waits for events hangs in the driver"
             is_successor = self._held is not None
-        if reason is not None and not is_successor:  # it may not become one
+        if reason is not None and not is_successor:  # it may never take over
             self._write({"silent": reason})
 
     def hold(self) -> None:
@@ -261,7 +261,7 @@ class EventListener:
                 with suppress(EventsRefused):
                     self._settle(events)
         finally:
-            self._flush()  # also what an error would keep here until the next attempt succeeds
+            self._flush()  # also events that an error would hold until the next success
 
     def _began(self, version: int, gpus: tuple[str | None, ...]) -> None:
         """Note that *gpus* are registered; a reading that waits for it will show the rest."""

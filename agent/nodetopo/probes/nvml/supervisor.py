@@ -358,7 +358,7 @@ class _Child:
     def __init__(self, library: Path | None, events: int | None) -> None:
         arguments = ("" if value is None else str(value) for value in (library, events))
         self._process = subprocess.Popen(
-            # Without `site`, whose .pth files may import anything: our path names all directories.
+            # Without `site`, whose .pth files can import anything: our path has all directories.
             [sys.executable, "-S", "-P", "-m", "nodetopo.probes.nvml.child", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -136,7 +136,7 @@ def check_object(document: Object, kind: Kind) -> None:
     if kind.policies is _TO_COMPLETION:
         _check_job(document, spec, kind, own, labels)
     elif name == "ReplicationController":
-        # The labels of the template stand in for a selector.
+        # The labels of the template replace a selector.
         stated = {"matchLabels": object_at(spec, "selector", "spec") or labels}
         _check_selected(stated, labels, name)
     else:

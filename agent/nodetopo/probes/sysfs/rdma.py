@@ -96,7 +96,7 @@ def read_rdma(sysfs: Root, tree: PciTree, *, counters: bool = False) -> RdmaRead
         hcas=for_jobs,
         data_directs=read_data_directs(tree, for_jobs),
         management_hcas=management,
-        # Sorted, so that the same trouble gives the same snapshot in whatever order it was met.
+        # Sorted, so that the same errors give the same snapshot in any order.
         issues=tuple(sorted(files.issues, key=lambda issue: (issue.subject, issue.reason))),
     )
 

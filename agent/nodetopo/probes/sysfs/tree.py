@@ -273,7 +273,7 @@ def _content(place: Path) -> bytes:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a directory fails
             raise OSError(ENOTSUP, os.strerror(ENOTSUP))
-        # Mounted by itself and replaced since: what the path leads to has no name any more.
+        # A mounted file that was replaced: the path's target no longer has a name.
         if status.st_nlink == 0 and os.path.samestat(status, place.stat()):
             raise OSError(ESTALE, os.strerror(ESTALE))
         content = bytearray()

@@ -106,7 +106,7 @@ def _read_case(where: str, case: Any, matrices: list[Matrix]) -> Iterator[Proble
         yield failure(1, shortened(f"{name}: {case.get('error') or 'failed'}"))
         return
     rows = case.get("bandwidth_matrix")
-    if rows is None:  # waived: the machine lacks what it needs
+    if rows is None:  # waived: the machine lacks a requirement
         return
     matrix = _json_matrix(name, rows)
     if matrix is None:

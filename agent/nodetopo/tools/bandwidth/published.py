@@ -102,7 +102,7 @@ WHOLE_NODE: Mapping[tuple[str, int], Whole] = MappingProxyType(
     {
         ("ampere", 12): Whole(235.0, 235.0, 228.0, None, f"{AZURE}; {ML_ENGINEERING}"),
         ("hopper", 18): Whole(477.0, 480.0, 460.0, 366.0, f"{AZURE}; {ML_ENGINEERING}"),
-        # No gate is published: it is what rings alone carry.
+        # No gate is published: it is the bandwidth of rings alone.
         ("blackwell", 18): Whole(846.0, 846.0, 680.0, 680.0, ML_ENGINEERING),
     },
 )

@@ -141,7 +141,7 @@ def parse(text: str) -> tuple[Entry, ...]:
         if directory is None:
             raise _bad(number, "an entry before the first directory")
         entries.append(_entry(directory, line, number, lines))
-    # Names are unique, and no entry lies behind a file or a link.
+    # Names are unique, and no entry is below a file or a link.
     leaves: set[str] = set()
     for entry in entries:
         if entry.content is not None or entry.target is not None:

@@ -56,7 +56,7 @@ def _size(one: Any, name: str | None, parts: Sequence[Mapping[str, Any]], depth:
     return max(own, sum(sizes if enough is None else sizes[: max(enough, 0)]))
 
 
-# How many whole GPUs a pod asks for.
+# The whole GPUs that a pod requests.
 
 
 def pod_gpus(template: Mapping[str, Any]) -> int | None:
@@ -178,7 +178,7 @@ def _volcano(name: str, found: Found) -> Iterator[Gang]:
     spec = dig(found, "spec")
     size = whole(spec, "minMember")
     total = amount(dig(spec, "minResources", GPU_RESOURCE))
-    # A launcher and its workers are not alike; a Job's tasks all stand in minTaskMember.
+    # A launcher and its workers differ; all of a Job's tasks are in minTaskMember.
     tasks = dig(spec, "minTaskMember")
     are_alike = not isinstance(tasks, Mapping) or len(tasks) <= 1
     gpus = total // size if are_alike and total and size and total % size == 0 else None

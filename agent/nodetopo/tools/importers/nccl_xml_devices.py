@@ -131,7 +131,7 @@ def find_devices(parent: Element, place: TreePlace, devices: Devices) -> bool:
     """
     has_devices = False
     for nic in parent.every("nic") if parent.tag == "cpu" else ():
-        # NCCL puts what is no PCI function under the first CPU, which says nothing of its place.
+        # NCCL puts non-PCI devices under the first CPU, which proves nothing about their place.
         hcas = list(_hcas(nic, None, replace(place, numa_node=None), devices))
         devices.hcas += hcas
         _check_hcas(nic, devices)
@@ -223,7 +223,7 @@ def _hcas(nic: Element, pci: Element | None, place: TreePlace, devices: Devices)
         elif FUSED in name:
             devices.left_out["net", "HCAs fused into one"] += 1
         elif port == 0:
-            # Ports of HCAs count from 1; the 0 is that of NCCL's socket transport.
+            # Ports of HCAs count from 1; 0 is NCCL's socket transport.
             devices.left_out["net", "an interface without RDMA"] += 1
         else:
             hca = replace(_hca(name, pci, place), sys_image_guid=_system_image_guid(net))

@@ -106,7 +106,7 @@ def parse_topo_m(text: str) -> Snapshot:
     hcas: list[Hca] = []
     for column in (it for it, name in names.items() if name.startswith("NIC")):
         entries = legend.get(column, ())
-        # Two names of one row are those of two machines.
+        # Two names of one row belong to two machines.
         is_clear = len({entry.hca for entry in entries}) == 1
         entry = entries[0] if is_clear else LegendEntry(row=column, hca=column)
         netdevs = () if entry.netdev is None else (NetDevice(name=entry.netdev),)
@@ -120,7 +120,7 @@ def parse_topo_m(text: str) -> Snapshot:
     return Snapshot(
         gpus=tuple(_gpu(name, rows.get(name)) for name in table.devices if GPU.fullmatch(name)),
         pairs=tuple(_pairs(table, names, text)),
-        # A matrix without NIC rows may come from a tool that leaves them out: not "none".
+        # A matrix without NIC rows can come from a tool that omits them: not "none".
         hcas=tuple(hcas) or None,
         data_directs=tuple(directs) or None,
         issues=tuple(
@@ -276,7 +276,7 @@ def _legend_entry(row: str, text: str) -> LegendEntry | None:
         if labelled := _LABELLED.fullmatch(word):
             label, value = labelled[1].lower(), labelled[2]
         if not value:
-            continue  # the label stands apart from its value
+            continue  # the label is separate from its value
         address = PciAddress.as_written(value)
         if address is not None:
             pci = pci or address

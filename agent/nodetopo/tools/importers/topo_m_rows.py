@@ -265,7 +265,7 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
         row.is_unclear or row.cpu_affinity or row.numa_affinity or row.gpu_numa_id
     )
     if is_cut and not has_affinities and row.cells[-1].startswith("NV"):
-        return  # ``NV1`` may be the start of ``NV18``
+        return  # ``NV1`` can be the start of ``NV18``
     if (is_cut and has_affinities) or (row.is_short and not (shorts and all(shorts))):
         yield Row(name=row.name, cells=row.cells, is_unclear=True)
     else:

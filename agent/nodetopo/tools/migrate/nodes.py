@@ -56,7 +56,7 @@ def key_lines(value: Value) -> dict[str, int]:
     """Return the line of each key of a mapping, except merged keys."""
     if not isinstance(value.node, yaml.MappingNode):
         return {}
-    # Lines inside an embedded text are those of the file, as empty lines stand before it.
+    # Empty lines precede an embedded text, so that its line numbers match the file's.
     return {str(name.value): name.start_mark.line + 1 for name, _inner in value.node.value}
 
 

@@ -32,7 +32,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-# Traces as CSV files: our own format, and those of public traces as they are.
+# Traces as CSV files: our format, and public traces unchanged.
 
 WHOLE_GPU = 1000
 """``gpu_milli`` of a pod that has its GPUs to itself (alibaba/clusterdata, openb)."""

@@ -94,7 +94,7 @@ class Allocated:
         was = allocator.describe([ids[at] for at in self.gpus], available)
         best = self._best(allocator, available)
         terms = terms_for(Policy.BEST, len(self.gpus))
-        # What comes after the worth of what is left only orders sets that are as good.
+        # Terms after the remainder's value only order equally good sets.
         terms = terms[: terms.index("remainder_value") + 1]
         verdict = Verdict.BEST if was.score.lost_at(best.score, terms) is None else Verdict.WORSE
         if len(free) == len(self.gpus):

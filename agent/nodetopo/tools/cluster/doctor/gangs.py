@@ -68,7 +68,7 @@ def largest(cluster: Cluster, gang: Gang) -> Largest:
         if gang.gpus == 0 and not gang.has_whole_nodes:
             pods, is_certain = _ANY, True
         elif gang.gpus is not None and not gang.has_whole_nodes:
-            # GPUs that pods may ask for, replicas included; None where no label has them.
+            # GPUs that pods can request, replicas included; None without such a label.
             counts = [_number(node, COUNT) for node in nodes]
             shares = [max(_number(node, _REPLICAS) or 1, 1) for node in nodes]
             is_certain = None not in counts

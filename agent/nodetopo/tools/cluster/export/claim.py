@@ -134,7 +134,7 @@ class Claims:
         gpus, cores = _alternatives(REQUEST, ways), tuple(self._cpus(size))
         is_with_nics = self._options.nic_driver is not None
         nics = (self._nics(follows_cpus=follows),) if is_with_nics else ()
-        # The allocator tries later requests again first: what others follow is to come before.
+        # The allocator retries later requests first, so requests that others follow come first.
         requests = (gpus, *cores, *nics) if follows else (gpus, *nics, *cores)
         constraints = [*_merged(near), *self._apart(size)]
         if follows:
@@ -165,7 +165,7 @@ class Claims:
         if is_plain:
             yield last
             return
-        # GPUs of one place have others near them wherever it is; the last way asks for nothing.
+        # GPUs of one place have near devices anywhere; the last way has no constraint.
         if len(found) < MOST and any(self._near(last)):
             yield replace(last, name="near")
         yield replace(last, is_near=False)

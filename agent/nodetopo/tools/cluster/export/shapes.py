@@ -113,7 +113,7 @@ def shapes_of(
         shapes.append(
             Shape(
                 name=f"{_slug(title)}{digest}",
-                # Of a known machine the NICs may be others than these.
+                # The NICs of a known machine can differ from these.
                 snapshot=snapshot
                 if same is None
                 else same
