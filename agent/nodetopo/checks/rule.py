@@ -250,7 +250,7 @@ def rule(
     return decorated
 
 
-# The inputs of a rule follow from what it misses on nodes of which nothing is known.
+# The inputs of a rule are those that it misses on a node without known facts.
 
 _GPUS = (Gpu(index=0), Gpu(index=1))
 _HCA = Hca(name="HCA", ports=(HcaPort(number=1),))

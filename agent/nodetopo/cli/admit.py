@@ -25,7 +25,7 @@ _INDENT = "    "
 
 
 def run(args: Namespace) -> int:
-    """Print the verdicts; 1 when a pod is rejected, else 3 when one's is not known.
+    """Print the verdicts; 1 when a pod is rejected, else 3 when one's is unknown.
 
     Raises:
         InputError: the manifest cannot be used, or holds no pod.
@@ -72,7 +72,7 @@ def preference(snapshot: Snapshot) -> Preference:
 
 
 def exit_code(admission: Admission) -> int:
-    """Return 1 when a pod is rejected, else 3 when the verdict on one is not known."""
+    """Return 1 when a pod is rejected, else 3 when a verdict is unknown."""
     verdicts = {pod.admitted for pod in admission.pods}
     if False in verdicts:
         return 1

@@ -1,4 +1,4 @@
-"""``nodetopo cleanup``: take our labels away, from wherever they were published."""
+"""``nodetopo cleanup``: removes our labels from every place of publication."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ from nodetopo.tools.cluster.cleanup import Cleaned, clean, nodes_with_labels
 def run(args: Namespace) -> int:
     """Remove, or show, nodetopo's labels; 0, or 3 if some could be left."""
     with progress("cleaning"):
-        found = tuple(clean(_outputs(args), is_dry=args.dry_run))
-    emit(_answer(found, is_dry=args.dry_run), args)
-    for one in found:
-        if one.problem is not None:
-            note("error", f"{one.place}: {one.problem}")
-    return 3 if any(one.problem is not None for one in found) else 0
+        results = tuple(clean(_outputs(args), is_dry=args.dry_run))
+    emit(_answer(results, is_dry=args.dry_run), args)
+    for cleaned in results:
+        if cleaned.problem is not None:
+            note("error", f"{cleaned.place}: {cleaned.problem}")
+    return 3 if any(cleaned.problem is not None for cleaned in results) else 0
 
 
 def _outputs(args: Namespace) -> Iterator[LabelOutput]:
@@ -53,16 +53,16 @@ def _outputs(args: Namespace) -> Iterator[LabelOutput]:
 def _answer(found: Sequence[Cleaned], *, is_dry: bool) -> Answer:
     verb, short = "would remove" if is_dry else "removed", ""
     rows: list[tuple[str, str, str]] = []
-    for one in found:
-        rows += [(one.place, key, value) for key, value in sorted(one.labels.items())]
-        amount = f"{len(one.labels)} label{'' if len(one.labels) == 1 else 's'}"
-        if one.problem is not None:
+    for cleaned in found:
+        rows += [(cleaned.place, key, value) for key, value in sorted(cleaned.labels.items())]
+        amount = f"{len(cleaned.labels)} label{'' if len(cleaned.labels) == 1 else 's'}"
+        if cleaned.problem is not None:
             amount = "nothing: it failed"
-        elif not one.is_there:
+        elif not cleaned.is_there:
             amount = "nothing: there is none of ours"
-        short += f"{one.place}: {verb} {amount}\n"
+        short += f"{cleaned.place}: {verb} {amount}\n"
     return Answer(
-        plain={"dry_run": is_dry, "places": [asdict(one) for one in found]},
+        plain={"dry_run": is_dry, "places": [asdict(cleaned) for cleaned in found]},
         table=output.table([("PLACE", "LABEL", "VALUE"), *rows]) + short if rows else short,
         short=short,
     )

@@ -109,12 +109,12 @@ def _yaml(name: str, text: str) -> list[Any]:
         documents = yaml.load_all(text, Loader=loader)
         return [document for document in documents if document is not None]
     except (yaml.YAMLError, *YAML_ERRORS) as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"{name}: not YAML: {told}", _CURE) from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"{name}: not YAML: {reason}", _CURE) from None
 
 
 def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
-    """Return the Nodes that the flags ask for, by name.
+    """Return the Nodes selected by the flags, by name.
 
     Raises:
         NothingFound: there is no Node at all.

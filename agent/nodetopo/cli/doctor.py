@@ -93,8 +93,8 @@ def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
     nodes = f"{count} node{'' if count == 1 else 's'}"
     rest = f"; of {others} more no label tells of any" if others else ""
     yield f"{nodes} that --selector chooses" if is_chosen else f"{nodes} with GPUs{rest}"
-    for one in cluster.topologies:
-        yield output.clean(f"{one.name}: {' > '.join(one.levels) or 'no level'}")
+    for topology in cluster.topologies:
+        yield output.clean(f"{topology.name}: {' > '.join(topology.levels) or 'no level'}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def asked(args: Namespace) -> Asked:
     """
     by_hand = tuple(group(text) for text in args.group)
     files = [_from_file(args, name) for name in args.objects]
-    from_files = [one for found in files for one in found or ()]
+    from_files = [document for found in files for document in found or ()]
     from_api, problems = _from_api(args)
     understood = demands((*from_files, *from_api))
     # A file tells of gangs if it holds some, or nothing at all.
@@ -189,7 +189,7 @@ def _published(args: Namespace, nodes: Sequence[ClusterNode]) -> Published | Non
 
 
 def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Snapshot]:
-    """Return node name → snapshot, as ``--node-snapshot`` and ``--live`` ask for.
+    """Return node name → snapshot, by ``--node-snapshot`` and ``--live``.
 
     Raises:
         InputError: a file cannot be used, or is of none of *nodes*.

@@ -20,11 +20,11 @@ def run(args: Namespace) -> int:
     if args.code is not None:
         emit(_page(by_code(args.code, claims)), args)
         return 0
-    rows = [(one.code, one.command, one.severity.value, one.claim) for one in claims]
+    rows = [(claim.code, claim.command, claim.severity.value, claim.claim) for claim in claims]
     every = Answer(
-        plain=[_plain(one) for one in claims],
+        plain=[_plain(claim) for claim in claims],
         table=output.table([("CODE", "COMMAND", "SEVERITY", "CLAIM"), *rows]),
-        short="".join(f"{one.code} {one.claim}\n" for one in claims),
+        short="".join(f"{claim.code} {claim.claim}\n" for claim in claims),
     )
     emit(every, args)
     return 0

@@ -48,12 +48,12 @@ def run(args: Namespace) -> int:
         InputError: the claim does not exist, or a file cannot be used.
         ApiUnavailable: the API server cannot be asked.
     """
-    found = _input(args)
-    by_node = found.published.by_node
-    node = node_of(found.claim, by_node)
+    claims_input = _input(args)
+    by_node = claims_input.published.by_node
+    node = node_of(claims_input.claim, by_node)
     machine, source = _machine(args, node, by_node)
-    pools = Pools(known=found.published.pools, unplaced=found.published.unplaced)
-    result = explained(found.claim, by_node, found.others, machine, pools=pools)
+    pools = Pools(known=claims_input.published.pools, unplaced=claims_input.published.unplaced)
+    result = explained(claims_input.claim, by_node, claims_input.others, machine, pools=pools)
     emit(_answer(result, machine or Snapshot(), source), args)
     codes = {Verdict.WORSE: 1, Verdict.WAITING: 1, Verdict.UNKNOWN: 3}
     return codes.get(result.verdict, 0)
@@ -80,16 +80,16 @@ def _input(args: Namespace) -> _Input:
 
 def _published(args: Namespace, slices: Sequence[Object]) -> Published:
     """Return what *slices* publish; Nodes are only asked for where some select nodes by labels."""
-    found = published_in(slices, None)
-    if not found.unplaced or args.slices is not None:
-        return found
+    published = published_in(slices, None)
+    if not published.unplaced or args.slices is not None:
+        return published
 
     try:
         nodes = [
             cluster_node(item.get("metadata")) for item in server(args).listed("/api/v1/nodes")
         ]
     except (ApiUnavailable, DecodeError):  # then the pools are named, and their nodes are not
-        return found
+        return published
     return published_in(slices, nodes)
 
 
@@ -100,11 +100,11 @@ def _named(args: Namespace, claims: Sequence[Object]) -> Object:
             raise InputError(f"{where} has {len(claims)} claims", "name one as NAMESPACE/NAME")
         return claims[0]
     wanted = args.name if "/" in args.name else f"default/{args.name}"
-    found = next((it for it in claims if full_name(it) in {wanted, args.name}), None)
-    if found is None:
+    claim_body = next((claim for claim in claims if full_name(claim) in {wanted, args.name}), None)
+    if claim_body is None:
         cure = "see `kubectl get resourceclaims -A`; a pod's are named after the pod"
         raise InputError(f"no ResourceClaim {wanted} in {where}", cure)
-    return found
+    return claim_body
 
 
 def _machine(

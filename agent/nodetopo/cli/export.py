@@ -68,7 +68,11 @@ def _topology(args: Namespace) -> Exported:
 
     _refuse(args, _OF_CLAIMS, f"is for --for {CLAIMS}")
     wanted = selector(args.selector).requirements
-    equal = {one.key: one.value for one in wanted if one.value is not None and not one.is_negated}
+    equal = {
+        requirement.key: requirement.value
+        for requirement in wanted
+        if requirement.value is not None and not requirement.is_negated
+    }
     options = ExportOptions(
         name=args.name,
         prefix=settings(args).label_prefix,
@@ -86,10 +90,7 @@ def _topology(args: Namespace) -> Exported:
 
 
 def _served_form(args: Namespace) -> str | None:
-    """Return the form that is asked for, else the newest that the cluster serves.
-
-    ``None`` for the usual one: there is no cluster to ask, or it serves none.
-    """
+    """Return the requested form, else the newest that the cluster serves."""
     cluster = api(args)
     forms = FORMS["kubernetes"]
     if cluster is None or args.form not in {None, *forms}:

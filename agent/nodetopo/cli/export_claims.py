@@ -71,8 +71,8 @@ def _release(args: Namespace) -> tuple[int, int] | None:
 
 def release_of(version: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the release that an API server's ``/version`` names, such as ``1.37+``."""
-    found = [str(version.get(name)).rstrip("+") for name in ("major", "minor")]
-    return (int(found[0]), int(found[1])) if all(map(is_digits, found)) else None
+    numbers = [str(version.get(name)).rstrip("+") for name in ("major", "minor")]
+    return (int(numbers[0]), int(numbers[1])) if all(map(is_digits, numbers)) else None
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _shapes(args: Namespace, options: ClaimOptions) -> Sequence[Shape]:
     wanted = {node.name for node in nodes}
     broken = {(pool.driver, pool.name) for pool in found.incomplete}
     published = {
-        node: tuple(it for it in devices if it.key[:2] not in broken)
+        node: tuple(device for device in devices if device.key[:2] not in broken)
         for node, devices in found.by_node.items()
         if node in wanted or not is_asked
     }

@@ -292,7 +292,7 @@ def _connected(call: _Call) -> Callable[[], Api]:
 
 
 def _agent_pod(call: _Call, node: str) -> Mapping[str, Any]:
-    """Return the agent's pod on *node*, the oldest where there are several.
+    """Return the agent's pod on *node*, the oldest of several.
 
     Raises:
         UnreadableError: there is none.
@@ -304,16 +304,16 @@ def _agent_pod(call: _Call, node: str) -> Mapping[str, Any]:
         "labelSelector": SELECTOR,
         "fieldSelector": f"spec.nodeName={node},status.phase=Running",
     }
-    found = [
+    agent_pods = [
         metadata
         for metadata in list_metadata(connect, f"/api/v1{where}/pods", query)
         if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ())
         and not metadata.get("deletionTimestamp")
     ]
-    if not found:
+    if not agent_pods:
         cure = f"see where it runs: kubectl get pods -A -o wide -l {SELECTOR}"
         raise UnreadableError(f"no agent runs on node {node!r}", cure)
-    first = min(found, key=lambda metadata: str(metadata.get("creationTimestamp")))
+    first = min(agent_pods, key=lambda metadata: str(metadata.get("creationTimestamp")))
     path = f"/api/v1/namespaces/{first['namespace']}/pods/{first['name']}"
     answer = connect().get(path, {})
     if answer.status != 200:  # the command still runs, with the defaults of its flags
@@ -327,13 +327,17 @@ def _daemon_flags(pod: Mapping[str, Any], words: Sequence[str]) -> Iterator[str]
     These are mainly roots of the host: the command must see the same files as the daemon.
     """
     spec = pod.get("spec") or {}
-    containers = [one for one in spec.get("containers") or () if one.get("name") == CONTAINER]
+    containers = [
+        container
+        for container in spec.get("containers") or ()
+        if container.get("name") == CONTAINER
+    ]
     if not containers:
         return
     variables = dict(_variables(pod, containers[0]))
     accepted = options_of(parser_of(words[0]), words)
     given = {word.partition("=")[0] for word in words}
-    arguments = [str(one) for one in containers[0].get("args") or ()]
+    arguments = [str(argument) for argument in containers[0].get("args") or ()]
     for at, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag not in accepted or flag in given or flag in ("--config", "--output"):

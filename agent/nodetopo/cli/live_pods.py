@@ -31,27 +31,27 @@ def with_pods(snapshot: Snapshot, settings: KernelSettings) -> Snapshot:
     issues: list[ProbeIssue] = []
 
     def ask(probe: str, subject: str, question: Callable[[], _Answer]) -> _Answer | None:
-        """Return the answer, or ``None`` and note why: each question stands alone."""
+        """Return the answer, or ``None`` and note why: each question is independent."""
         try:
             return question()
         except AgentError as error:
             issues.append(ProbeIssue(probe=probe, subject=subject, reason=error.cause))
             return None
 
-    found = snapshot
+    completed = snapshot
     if settings.kubelet_url is not None:
         kubelet = kubelet_at(
             settings.kubelet_url, settings.kubelet_ca_file, insecure=settings.kubelet_insecure_tls
         )
         running = ask("kubelet", "configz", lambda: settings_from_configz(kubelet.configz()))
         metrics = ask("kubelet", "metrics", lambda: metrics_from_text(kubelet.metrics()))
-        found = replace(with_running(found, running), kubelet_metrics=metrics)
+        completed = replace(with_running(completed, running), kubelet_metrics=metrics)
 
     server = ask("pods", "API server", lambda: ApiServer(settings.kubeconfig))
     if server is not None:
         name = settings.node_name
-        found = replace(
-            found,
+        completed = replace(
+            completed,
             pods=ask("pods", "API server", lambda: server.pods(name)),
             published=ask("slices", "API server", lambda: server.published(name)),
             node_status=ask("node", "API server", lambda: server.node(name)),
@@ -64,18 +64,18 @@ def with_pods(snapshot: Snapshot, settings: KernelSettings) -> Snapshot:
         assigned = ask("podresources", "kubelet", resources.assigned)
         if assigned is not None:
             offer = ask("podresources", "kubelet", resources.offer)
-            found = replace(found, offer=offer, pods=join(found.pods, assigned))
+            completed = replace(completed, offer=offer, pods=join(completed.pods, assigned))
 
-    pods = found.pods
+    pods = completed.pods
     if pods is not None:
-        uids = uids_by_holdings(pods, found.kubelet_state)
+        uids = uids_by_holdings(pods, completed.kubelet_state)
         pods = with_cgroups(settings.sysfs_root, pods, uids)
     return replace(
-        found,
+        completed,
         pods=pods,
-        kubelet=_with_version(found.kubelet, found.node_status),
-        kubelet_on_disk=_with_version(found.kubelet_on_disk, found.node_status),
-        issues=(*found.issues, *issues),
+        kubelet=_with_version(completed.kubelet, completed.node_status),
+        kubelet_on_disk=_with_version(completed.kubelet_on_disk, completed.node_status),
+        issues=(*completed.issues, *issues),
     )
 
 

@@ -114,10 +114,10 @@ def parsed(argv: Sequence[str]) -> Namespace:
     """
     command = next((word for word in argv if not word.startswith("-")), None)
     try:
-        found = parser(command, BriefParser).parse_args(argv, _defaults())
+        arguments = parser(command, BriefParser).parse_args(argv, _defaults())
     except InputError:
-        found = parser(command).parse_args(argv, _defaults())
-    return found
+        arguments = parser(command).parse_args(argv, _defaults())
+    return arguments
 
 
 def _defaults() -> Namespace:

@@ -40,18 +40,18 @@ def run(args: Namespace) -> int:
     if args.write is not None:
         check_new_directory(args.write)
     sources = [(name, read_text(name, most=MAX_BYTES)) for name in _names(args.files)]
-    found = report(sources, None if args.form is None else Form(args.form))
-    if not found.findings:
+    findings = report(sources, None if args.form is None else Form(args.form))
+    if not findings.findings:
         raise InputError("nothing to judge was found", "name a file with configuration in it")
     if args.output == CONFIG:
-        for name, text in configuration_texts(found.plan).items():
+        for name, text in configuration_texts(findings.plan).items():
             say(f"# the configuration {output.clean(name)}\n{text}")
     else:
-        emit(_answer(found, output.style(no_color=args.no_color)), args)
+        emit(_answer(findings, output.style(no_color=args.no_color)), args)
     if args.write is not None:
-        write_directory(args.write, overlay(found.plan, deploy=args.deploy))
+        write_directory(args.write, overlay(findings.plan, deploy=args.deploy))
         note("written", f"{args.write}: apply it with `kubectl apply -k {args.write}`")
-    return {True: 0, False: 1, None: 3}[found.is_lossless]
+    return {True: 0, False: 1, None: 3}[findings.is_lossless]
 
 
 def _names(given: Sequence[str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ def style(*, no_color: bool) -> Style:
 
 
 MOST_COLUMNS = 4
-"""A line of a table with more columns is not wrapped: its cells would no longer stand aligned."""
+"""A line of a table with more columns is not wrapped: its cells would no longer be aligned."""
 
 LEAST_WIDTH = 20
 """Columns of a terminal that is too narrow to wrap anything."""
@@ -67,8 +67,8 @@ _SGR = re.compile(r"\x1b\[[0-9;]*m")
 def fitted(text: str, columns: int) -> str:
     """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
 
-    Continuations of the last column hang below it, unless it is too far right; lines of wide
-    tables stay as they are.
+    Continuations of the last column hang below it, unless it is too far right; lines of wide tables
+    are unchanged.
     """
     if columns < LEAST_WIDTH:
         return text
@@ -266,7 +266,7 @@ def warn(args: Namespace, text: str) -> None:
 
 
 MOST_KINDS = 20
-"""Kinds of warnings of which one each is printed."""
+"""Kinds of warnings that are printed, one of each."""
 
 _COUNT = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[0-9]+")
 """A PCI address, or any number."""

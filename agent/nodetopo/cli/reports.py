@@ -75,7 +75,7 @@ def judge(
         report,
         output.style(no_color=args.no_color),
         only_problems=only_problems,
-        cures={one.cause: one.cure for one in args.unread if one.cure is not None},
+        cures={unread.cause: unread.cure for unread in args.unread if unread.cure is not None},
     )
     emit(result if extend is None else extend(result), args)
     code = exit_code(report, strict=args.strict)
@@ -121,9 +121,9 @@ def answer(
             always does.
         cures: by the cause of missing inputs.
     """
-    listed = [one for one in report.results if not _is_merely_unknown(one)]
+    listed = [result for result in report.results if not _is_merely_unknown(result)]
     if only_problems:
-        listed = [one for one in listed if not _is_fine(one)]
+        listed = [result for result in listed if not _is_fine(result)]
     rows = []
     for area, results in groupby(listed, key=lambda result: result.rule.area):
         for position, result in enumerate(results):
@@ -158,7 +158,7 @@ def _unknown(inputs: MissingInputs, style: Style, cures: Mapping[str, str]) -> s
 
 
 def mark(verdict: Verdict, style: Style) -> str:
-    """Return the character that stands for *verdict*."""
+    """Return the character for *verdict*."""
     return style.paint(*_MARKS[verdict])
 
 

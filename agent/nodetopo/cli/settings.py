@@ -25,7 +25,10 @@ def resolved(args: Namespace) -> Resolved:
         InputError: one of them is invalid.
     """
     flags = {name: value for name, value in given(args).items() if value is not None}
-    found = Resolved.of(flags=flags, environment=os.environ)
-    if found.settings.kubeconfig is not None:
-        return found
-    return replace(found, settings=replace(found.settings, kubeconfig=usual_kubeconfig()))
+    resolved_settings = Resolved.of(flags=flags, environment=os.environ)
+    if resolved_settings.settings.kubeconfig is not None:
+        return resolved_settings
+    return replace(
+        resolved_settings,
+        settings=replace(resolved_settings.settings, kubeconfig=usual_kubeconfig()),
+    )

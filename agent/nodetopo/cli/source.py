@@ -155,7 +155,9 @@ def with_example(failure: NvmlUnavailable) -> NvmlUnavailable:
 def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
     """Yield the parts of the machine, other than GPUs, that a probe could not read at all."""
     for probe, name, what in _HARDWARE:
-        reasons = [f"{it.subject}: {it.reason}" for it in snapshot.issues if it.probe == probe]
+        reasons = [
+            f"{issue.subject}: {issue.reason}" for issue in snapshot.issues if issue.probe == probe
+        ]
         if reasons and getattr(snapshot, name) is None:
             yield Unread("warning", f"not known: {what} ({reasons[0]})", reasons[0])
 
@@ -187,7 +189,7 @@ def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, 
     snapshot, what = decoded.snapshot, f"{name}: holds no GPUs, NVML did not answer"
     reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
     unread = () if snapshot.gpus else reasons
-    return snapshot, tuple(Unread("warning", f"{what}: {one}", one) for one in unread)
+    return snapshot, tuple(Unread("warning", f"{what}: {reason}", reason) for reason in unread)
 
 
 def _from_text(args: Namespace) -> Snapshot:
@@ -210,7 +212,7 @@ def _from_text(args: Namespace) -> Snapshot:
         snapshot = parse(text)
     except DecodeError as error:
         raise _unusable(name, text, error, flag) from None
-    warn_each_kind(args, (f"{name}: {it.subject}: {it.reason}" for it in snapshot.issues))
+    warn_each_kind(args, (f"{name}: {issue.subject}: {issue.reason}" for issue in snapshot.issues))
     return snapshot
 
 

@@ -45,15 +45,15 @@ def show(ready: Ready) -> None:
     registration, allocations = [], []
     if target.served_by is not None:
         registration.append(f"{clean(target.served_by)}: nothing is registered with the kubelet")
-    for one in ready.resources:
-        plugin = one.plugin
+    for ready_resource in ready.resources:
+        plugin = ready_resource.plugin
         registration += [
-            f"{one.resource.name}: {plugin.devices} devices registered with {kubelet}",
+            f"{ready_resource.resource.name}: {plugin.devices} devices registered with {kubelet}",
             f"socket {target.socket_dir / (plugin.endpoint or '?')}",
         ]
         if len(ready.resources) > 1:
-            allocations.append(one.resource.name)
-        allocations += _allocation(one, snapshot)
+            allocations.append(ready_resource.resource.name)
+        allocations += _allocation(ready_resource, snapshot)
     together: list[str] = []
     for pool in ready.pools:
         count = f"{pool.plugin.devices} devices of {len(pool.resource.hcas)} HCAs"

@@ -1,4 +1,4 @@
-"""``nodetopo support``: one redacted archive for whoever is to help with a node."""
+"""``nodetopo support``: a redacted archive for support with a node."""
 
 import platform
 from argparse import Namespace
@@ -63,7 +63,7 @@ TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class _Archive:
-    """Files as they are collected, and why some are missing."""
+    """The collected files, and reasons for missing ones."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def run(args: Namespace) -> int:
         "source": "live node" if is_of_node else "file or bundled machine",
         "redacted": list(done),
         "missing": {name: scrubber.text(text) for name, text in archive.missing.items()},
-        "unread": [scrubber.text(one.line) for one in args.unread],
+        "unread": [scrubber.text(unread.line) for unread in args.unread],
     }
     content = pack(archive.files, manifest, 0 if moment is None else int(moment.timestamp()))
     write_private(args.output, content)
@@ -134,9 +134,12 @@ def _add_answers(archive: _Archive, snapshot: Snapshot) -> None:
         report = evaluate(snapshot, rules)
         archive.add(f"{suite.value}.json", lambda report=report: json_text(report_to_plain(report)))  # type: ignore[misc]
     archive.add("labels.json", lambda: json_text(labels(snapshot, LabelRules())))
-    found = matrix(snapshot)
+    closeness_matrix = matrix(snapshot)
     archive.add(
-        "matrix.txt", lambda: matrix_text(found, snapshot, Style(is_on=False)) + legend(found)
+        "matrix.txt",
+        lambda: (
+            matrix_text(closeness_matrix, snapshot, Style(is_on=False)) + legend(closeness_matrix)
+        ),
     )
 
 

@@ -176,9 +176,9 @@ class AllocationLog:
                     "took_ms": asked.took_ms if asked else None,
                 }
                 self._log.info("devices allocated", **line)
-                said = reasons.get("said")
+                sentence = reasons.get("said")
                 with self._changed:
-                    self._remember(ids, asked, None if said is None else str(said))
+                    self._remember(ids, asked, None if sentence is None else str(sentence))
 
     def _remember(self, ids: Sequence[str], asked: Asked | None, said: str | None) -> None:
         """Keep an allocation for :attr:`recent`; the lock is held."""

@@ -53,11 +53,11 @@ class HookProgram:
         Of a program that cannot be read they are :data:`OLDEST`.
         """
         at = resolved(root, path)
-        found = None if at is None else _executable(below(root, at))
-        if at is None or found is None:
+        program = None if at is None else _executable(below(root, at))
+        if at is None or program is None:
             return None
-        if self._known is None or self._known[0] != found:
-            self._known = found, OLDEST | _named(root, at)
+        if self._known is None or self._known[0] != program:
+            self._known = program, OLDEST | _named(root, at)
         return self._known[1]
 
 

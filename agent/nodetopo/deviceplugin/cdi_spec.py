@@ -109,16 +109,18 @@ def gpu_spec(
             continue  # never offered
         instances = gpu.mig.instances if gpu.mig else ()
         if gpu.is_lost:
-            lost |= {gpu.uuid, *(one.uuid for one in instances)}
+            lost |= {gpu.uuid, *(instance.uuid for instance in instances)}
         own = None if gpu.minor is None else [f"nvidia{gpu.minor}"]
         add(gpu.uuid, f"{gpu.name} ({gpu.uuid})", own, "minor number")
-        for one in instances:
+        for instance in instances:
             numbers = None
             if gpu.minor is not None:
-                numbers = capabilities(minors, gpu.minor, one.gpu_instance, one.compute_instance)
+                numbers = capabilities(
+                    minors, gpu.minor, instance.gpu_instance, instance.compute_instance
+                )
             caps = None if numbers is None else [f"nvidia-caps/nvidia-cap{n}" for n in numbers]
             both = None if own is None or caps is None else [*own, *caps]
-            add(one.uuid, f"{one.uuid} of {gpu.name}", both, "capabilities")
+            add(instance.uuid, f"{instance.uuid} of {gpu.name}", both, "capabilities")
 
     if refusal := _refusal(files, host_nodes, nodes_by_uuid, left_out, roots):
         return GpuSpec(refusal=refusal, left_out=left_out)
@@ -129,7 +131,7 @@ def gpu_spec(
         devices.append(_device(ALL, _node_edits(every, roots.dev)))
 
     edits: dict[str, Any] = {
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],  # or NVIDIA's hook would add GPUs of its own
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],  # or NVIDIA's hook would add other GPUs
         **_node_edits([name for name in CONTROL_NODES if name in host_nodes], roots.dev),
         "mounts": _driver_mounts(files, roots),
     }
@@ -217,7 +219,9 @@ def lowest_version(kind: str, devices: Sequence[Mapping[str, Any]], edits: Spec)
     every = [edits, *(device["containerEdits"] for device in devices)]
     if "." in kind.partition("/")[2]:
         return "0.6.0"
-    has_host_path = any("hostPath" in node for one in every for node in one.get("deviceNodes", ()))
+    has_host_path = any(
+        "hostPath" in node for edits in every for node in edits.get("deviceNodes", ())
+    )
     if has_host_path or any(is_digits(device["name"][0]) for device in devices):
         return "0.5.0"
     return _LOWEST_VERSION

@@ -129,7 +129,7 @@ def capabilities(
     gpu_instance: int | None,
     compute_instance: int | None,
 ) -> tuple[int, ...] | None:
-    """Return the two capability numbers of a MIG device; ``None`` if one is not known.
+    """Return the two capability numbers of a MIG device; ``None`` if one is unknown.
 
     *gpu* is the minor number of its GPU; the ids of the instances are NVML's.
     """

@@ -208,8 +208,8 @@ def _cached_paths(root: Path, machine: str) -> Iterable[str]:
     if at is None:
         return ()
     try:
-        found = cached_libraries(HostFile(below(root, at)).content(), machine)
-        paths = [one.path for one in found if one.name.startswith(_DRIVERS_OWN)]
+        libraries = cached_libraries(HostFile(below(root, at)).content(), machine)
+        paths = [library.path for library in libraries if library.name.startswith(_DRIVERS_OWN)]
     except (OSError, DecodeError):
         return ()  # the usual directories are left
     return dict.fromkeys(paths)

@@ -1,13 +1,13 @@
 """A fake kubelet for machines that have none: the device manager, without admission of pods.
 
 It speaks the real protocol over real sockets (kubelet 1.36 pkg/kubelet/cm/devicemanager): it
-removes all sockets from the directory, serves Registration, dials each plugin that registers,
-asks for its options and watches its devices.
+removes all sockets from the directory, serves Registration, dials each plugin that registers, gets
+its options and watches its devices.
 
-Like that kubelet it uses the newest of several plugins of a resource, leaves the streams of
-the others open and applies their lists too, and drops the newest when any of the streams ends.
-With *keyed_by_socket* it behaves like 1.37: it drops the plugin whose stream ended, and refuses
-a socket that it is connected to, whose end it never notices after that.
+Like that kubelet it uses the newest of several plugins of a resource, leaves the streams of the
+others open and applies their lists too, and drops the newest when any of the streams ends. With
+*keyed_by_socket* it behaves like 1.37: it drops the plugin whose stream ended, and refuses a socket
+that it is connected to, whose end it never notices after that.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class FakeKubelet(service.RegistrationServicer):
         endpoint.connect()
         with self._changed:
             connected = self._endpoints.get(resource, [])
-            if self._keyed_by_socket and any(one.path == path for one in connected):
+            if self._keyed_by_socket and any(other.path == path for other in connected):
                 self._unnoticed.add(path)
                 raise UnreadableError(f"device plugin already connected: {path}")
             kept = connected if self._keyed_by_socket else []
@@ -212,14 +212,16 @@ class FakeKubelet(service.RegistrationServicer):
             if endpoint.path in self._unnoticed:
                 return
             connected = self._endpoints.get(endpoint.resource, [])
-            dropped = [one for one in connected if one is endpoint or not self._keyed_by_socket]
-            left = [one for one in connected if one not in dropped]
+            dropped = [
+                other for other in connected if other is endpoint or not self._keyed_by_socket
+            ]
+            left = [other for other in connected if other not in dropped]
             self._endpoints[endpoint.resource] = left
             if not left:
                 self._devices.pop(endpoint.resource, None)
             self._changed.notify_all()
-        for one in dropped:
-            one.close()
+        for other in dropped:
+            other.close()
 
     def _view(self, resource: str) -> ResourceView | None:
         connected, devices = self._endpoints.get(resource), self._devices.get(resource)

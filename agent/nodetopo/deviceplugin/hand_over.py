@@ -26,7 +26,7 @@ from nodetopo.probes.sysfs.files import Files
 from nodetopo.probes.sysfs.tree import Tree
 
 _MODE_CDI = "cdi"
-"""Of the toolkit: it takes everything from specifications, whatever way a container asks."""
+"""Of the toolkit: it takes everything from specifications, however a container requests GPUs."""
 
 State = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of change of every file that a choice depends on."""
@@ -66,13 +66,17 @@ class NodeSetup:
     def registry(self) -> CdiRegistry:
         """The devices that the container runtime resolves."""
         stated = (config.cdi_dirs for config in self.runtimes or ())
-        directories = next((it for it in stated if it is not None), DIRECTORIES)
+        directories = next(
+            (directories for directories in stated if directories is not None), DIRECTORIES
+        )
         return CdiRegistry(self.specs or (), directories)
 
     @property
     def lacks_nvidias_runtime(self) -> bool:
-        """Whether no runtime here is known to be NVIDIA's."""
-        return self.runtimes is not None and not any(it.nvidia_runtimes for it in self.runtimes)
+        """Whether the node is known to lack NVIDIA's runtime."""
+        return self.runtimes is not None and not any(
+            runtime.nvidia_runtimes for runtime in self.runtimes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +118,14 @@ def file_state(host_root: Path, setup: NodeSetup) -> State:
     stated = configured_directories(setup.runtimes, setup.toolkit)
     directories = {path.lstrip("/") for path in (*stated, *map(directory, stated))}
     for place in (*sorted(directories), runtimes.DROP_INS):
-        with suppress(OSError):  # none there, or none that may be seen
+        with suppress(OSError):  # missing or not visible
             paths += [entry.path for entry in os.scandir(root + place)]
-    found = []
+    folders = []
     for path in paths:
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116 - each second, and a Path costs five times it
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(found))
+            folders.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(folders))
 
 
 def choose(

@@ -1,7 +1,7 @@
 """Small text files on the host, which others read at any moment, and paths of the host's tree.
 
-The host's files lie below a mount of this process. A symbolic link there, such as
-``/var/run -> /run``, leads to the host's ``/run``, not to this container's.
+The host's files are below a mount of this process. A symbolic link there, such as ``/var/run ->
+/run``, leads to the host's ``/run``, not to this container's.
 """
 
 import errno
@@ -107,7 +107,7 @@ def resolved(root: Path, path: str) -> str | None:
     try:
         return target if target is not None and below(root, target).exists() else None
     except OSError:
-        return None  # we may not look at it
+        return None  # no permission
 
 
 def seen(root: Path, path: Path) -> Path:

@@ -142,7 +142,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:
-        return False  # we may not look at it
+        return False  # no permission
 
 
 def _is_character_device(path: Path) -> bool:

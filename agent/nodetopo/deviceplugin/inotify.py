@@ -51,7 +51,7 @@ class DirectoryChanges:
         return self._watched is not None
 
     def wait(self, seconds: float) -> None:
-        """Wait for a change, for :meth:`wake`, or so long."""
+        """Wait for a change, for :meth:`wake`, or for at most *seconds*."""
         for descriptor, _ in self._poll.poll(seconds * 1000):
             with suppress(BlockingIOError):
                 os.read(descriptor, 8 if descriptor == self._waker else _BUFFER)

@@ -15,7 +15,7 @@ from nodetopo.errors import InputError
 
 
 class Served(Protocol):
-    """A resource on the kubelet, as whoever offers it remembers it."""
+    """A resource on the kubelet, as recorded by its owner."""
 
     @property
     def plugin(self) -> DevicePlugin:
@@ -88,7 +88,7 @@ def _fits(resource: str, directories: Collection[Path]) -> bool:
     """Return whether sockets of *resource* fit into *directories*; log if not."""
     try:
         sockets.check_path_lengths(resource, directories)
-    except InputError as error:  # other resources may have shorter names
+    except InputError as error:  # other resources can have shorter names
         problem = str(error)
     else:
         return True

@@ -1,8 +1,8 @@
 """The topology file for NCCL, in a directory of the host that is mounted into containers.
 
 The directory is mounted, not the file: a runtime that finds no file creates a directory in its
-place, and a container would keep the old file when it is replaced. NCCL goes on without the file
-if the directory is empty.
+place, and a container would keep the old file when it is replaced. NCCL works without the file if
+the directory is empty.
 """
 
 from pathlib import Path

@@ -43,7 +43,7 @@ killed leaves its socket file. Half of the second within which a dead competitor
 
 
 MOST_ABSENCES = 16
-"""Times without a kubelet that are remembered; whoever asks looks back ten minutes."""
+"""Times without a kubelet that are remembered; callers look back ten minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,9 @@ class DevicePlugin:
                     on_stream_end=self._changes.wake,
                 )
             )
-        self._siblings = Siblings(resource, [one.directory for one in self._registrars], instance)
+        self._siblings = Siblings(
+            resource, [registrar.directory for registrar in self._registrars], instance
+        )
         self._sibling_names: tuple[str, ...] = ()
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"{resource} plugin", daemon=True)
@@ -189,16 +191,17 @@ class DevicePlugin:
         registrars, competitor, unlisted = self._registrars, self._competitor, self._unlisted
         return PluginState(
             is_running=self._thread.is_alive(),
-            is_registered=unlisted is None and any(one.is_registered for one in registrars),
-            is_detached=any(one.is_detached for one in registrars),
-            registrations=sum(one.registrations for one in registrars),
-            endpoint=next((name for one in registrars if (name := one.endpoint)), None),
-            stream_count=sum(one.streams_open for one in registrars),
+            is_registered=unlisted is None
+            and any(registrar.is_registered for registrar in registrars),
+            is_detached=any(registrar.is_detached for registrar in registrars),
+            registrations=sum(registrar.registrations for registrar in registrars),
+            endpoint=next((name for registrar in registrars if (name := registrar.endpoint)), None),
+            stream_count=sum(registrar.streams_open for registrar in registrars),
             devices=len(self._servicer.devices),
             allocations=self._servicer.allocations,
             last_problem=self._servicer.refusal
             or unlisted
-            or next((text for one in registrars if (text := one.last_problem)), None),
+            or next((text for registrar in registrars if (text := registrar.last_problem)), None),
             conflict=competitor.sentence(self._resource) if competitor else None,
             unchosen=self._servicer.unchosen,
             unlisted=unlisted,
@@ -226,7 +229,9 @@ class DevicePlugin:
         Raises:
             InputError: the directory's path is too long for a socket.
         """
-        sockets.check_path_lengths(self._resource, (one.directory for one in self._registrars))
+        sockets.check_path_lengths(
+            self._resource, (registrar.directory for registrar in self._registrars)
+        )
         self._thread.start()
 
     def update(self, devices: Sequence[PluginDevice]) -> None:
@@ -284,7 +289,7 @@ class DevicePlugin:
         self._log.info("kubelet socket watched", path=str(self._kubelet_socket))
         try:
             while not self._stopping.is_set():
-                # First: what comes after the look ends the wait.
+                # First, so that changes after the look end the wait.
                 is_followed, now = self._changes.follow(), monotonic()
                 is_look_due = self._entries.may_have_changed() or now >= self._next_look
                 if is_look_due:
@@ -317,12 +322,14 @@ class DevicePlugin:
         """Whether only the kubelet, another plugin or new devices can give this thread work."""
         if not self._servicer.devices or self._competitor is not None:
             return True
-        return all(one.is_registered and one.streams_open for one in self._registrars)
+        return all(
+            registrar.is_registered and registrar.streams_open for registrar in self._registrars
+        )
 
     def _note_absence(self, now: float) -> None:
         """Remember since when, and until when, no kubelet watches the devices."""
         last = self._absences[-1]
-        is_watched = any(one.streams_open for one in self._registrars)
+        is_watched = any(registrar.streams_open for registrar in self._registrars)
         if is_watched and last.until_s is None:
             self._absences[-1] = replace(last, until_s=now)
         elif not is_watched and last.until_s is not None:
@@ -369,11 +376,15 @@ class DevicePlugin:
         if names != self._sibling_names:
             self._sibling_names = names
             self._log.info("other instances of nodetopo", serving=names)
-        made = [ns for one in self._registrars if (ns := one.registered_socket_ns) is not None]
-        if made and any(one.may_have_replaced(max(made)) for one in ended):
+        made = [
+            ns
+            for registrar in self._registrars
+            if (ns := registrar.registered_socket_ns) is not None
+        ]
+        if made and any(sibling.may_have_replaced(max(made)) for sibling in ended):
             self._log.warning(
                 "registering again: an instance of nodetopo ended that registered later",
-                sockets=[one.path.name for one in ended],
+                sockets=[sibling.path.name for sibling in ended],
             )
             self._renew(now)
 

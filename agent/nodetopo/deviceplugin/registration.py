@@ -134,10 +134,12 @@ class Registrar(ABC):
         self._former: list[PluginServer] = []
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
-        self._missing_since: float | None = None  # when it was first not registered; None if it is
+        self._missing_since: float | None = (
+            None  # when it was first found unregistered; None if registered
+        )
         self._has_warned = False
         self._is_cancelled = False
-        self._loss: str | None = None  # what ended the last registration
+        self._loss: str | None = None  # the reason for the end of the last registration
         self._failures = 0  # attempts since then
         self._prepare()
 
@@ -298,7 +300,7 @@ class Registrar(ABC):
     def _succeeded(self, server: PluginServer, streams_opened: int, now: float) -> None:
         self._accepted = _Accepted(since=now, streams_opened=streams_opened)
         self.registrations += 1
-        # The one line of a registration, whatever led to it; the steps are lines for debugging.
+        # The only info line of a registration; its steps are debug lines.
         told = {"after": self._loss, "failed": self._failures, "problem": self.last_problem}
         more = {name: value for name, value in told.items() if value}
         self._log.info("resource registered", endpoint=server.path.name, **more)
@@ -327,8 +329,8 @@ class Registrar(ABC):
 class KubeletSocketRegistrar(Registrar):
     """Keep one resource registered by calling the kubelet on ``kubelet.sock``.
 
-    The plugin's socket lies next to it. A kubelet that starts removes every socket in its
-    directory, then creates ``kubelet.sock`` again.
+    The plugin's socket is next to it. A kubelet that starts removes every socket in its directory,
+    then creates ``kubelet.sock`` again.
     """
 
     def _prepare(self) -> None:
@@ -379,7 +381,7 @@ class KubeletSocketRegistrar(Registrar):
             server.stop(self._deadlines.stop_grace_s, hangs_up=True)
             server, self._is_used = self._server, False
         streams_opened = server.streams.opened
-        self._registered_with = sockets.identity(self._kubelet_socket)  # before: it may change
+        self._registered_with = sockets.identity(self._kubelet_socket)  # before: it can change
         server.stamp()
         try:
             self._client.register(self._resource, server.path.name)

@@ -157,7 +157,7 @@ def offer(
         shared = rules.shared.get(name)
         offered_name = name if shared is None else shared.name
         size = len(unshared) * (1 if shared is None else shared.replicas)
-        if size > MOST_DEVICES:  # not even built: it may be more than the memory holds
+        if size > MOST_DEVICES:  # not even built: it could exceed the memory
             reason = f"{size} devices; a kubelet takes {MOST_DEVICES} at most: lower its replicas"
             refusals.append(Refusal(resource=offered_name, reason=reason))
             continue
@@ -218,7 +218,9 @@ class _Units:
         if rules.mig is MigStrategy.NONE or not divided:
             return {resource: [self.whole(gpu) for gpu in self.gpus]}, []
 
-        instances = [(gpu, one) for gpu in divided if gpu.mig for one in gpu.mig.instances]
+        instances = [
+            (gpu, instance) for gpu in divided if gpu.mig for instance in gpu.mig.instances
+        ]
         if rules.mig is MigStrategy.SINGLE:
             return {resource: [self.part(gpu, one) for gpu, one in instances]}, []
 
@@ -235,7 +237,7 @@ class _Units:
                 parts.setdefault(one.profile or "an unknown profile", []).append(named(gpu))
             else:
                 units.setdefault(name, []).append(self.part(gpu, one))
-        if parts:  # in one line: a node may have dozens of them
+        if parts:  # in one line: a node can have dozens of them
             listed = "; ".join(
                 f"{len(gpus)} of {profile} on {', '.join(dict.fromkeys(gpus))}"
                 for profile, gpus in sorted(parts.items())
@@ -292,7 +294,9 @@ def breaches(gpus: Sequence[Gpu]) -> Iterator[str]:
     model, (first, *_) = filled[0]
     unknown = "an unknown profile"
     for gpu, instances in filled:
-        others = sorted({one.profile or unknown for one in instances if _differ(first, one)})
+        others = sorted(
+            {instance.profile or unknown for instance in instances if _differ(first, instance)}
+        )
         if others:
             has = f"{named(gpu)} has {', '.join(others)}"
             yield f"{has} where {model.name} has {first.profile or unknown}"

@@ -103,7 +103,7 @@ def container_response(
     if Strategy.DEVICE_SPECS in strategies:
         control = [name for name in CONTROL_NODES if name in nodes.names]
         own = [node for device in given.values() for node in _own_nodes(device)]
-        # Each node once: MIG devices may share their GPU's.
+        # Each node once: MIG devices can share their GPU's.
         for name in dict.fromkeys((*control, *own, *map(channel_node, channels))):
             host_path = str(nodes.root / "dev" / name)
             response.devices.add(
@@ -125,8 +125,8 @@ def cdi_names(
 ) -> tuple[str, ...]:
     """Return the CDI names of everything that a container gets.
 
-    A feature without a device node has no name either: no specification can define it, and
-    a runtime starts no container that asks for a name that it cannot resolve.
+    A feature without a device node has no name either: no specification can define it, and a
+    runtime starts no container with a name that it cannot resolve.
     """
     kind = settings.cdi_kind
     features = features_with_nodes(settings.features, present_nodes)

@@ -105,7 +105,7 @@ class PluginServer:
             self.streams.cancel()
         ended.wait(grace_s + STUCK_S)
         self._pool.shutdown(wait=False)
-        self.path.unlink(missing_ok=True)  # its name is unique, so it is nobody else's
+        self.path.unlink(missing_ok=True)  # its name is unique, so no other process owns it
 
 
 class Guard(grpc.ServerInterceptor):

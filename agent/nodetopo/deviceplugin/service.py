@@ -297,7 +297,7 @@ class DeadlineExecutor:
                 answer = function(*arguments)
             except Exception as error:  # noqa: BLE001 - raised again where the call was made
                 problem = error
-            with self._lock:  # before the answer: the caller may call again at once
+            with self._lock:  # before the answer: the caller can call again at once
                 if self._is_closed:
                     self._count -= 1
                     jobs.put(None)

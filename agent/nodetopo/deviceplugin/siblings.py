@@ -46,12 +46,12 @@ class Siblings:
         self._directories = directories
         self._instance = instance
         self._known: dict[str, Sibling] = {}
-        self._silent: set[str] = set()  # names of sockets that nobody listened on at a look
+        self._silent: set[str] = set()  # names of sockets without a listener at a look
 
     @property
     def names(self) -> tuple[str, ...]:
         """A socket of each instance that was there at the last look."""
-        return tuple(sorted(one.path.name for one in self._known.values()))
+        return tuple(sorted(sibling.path.name for sibling in self._known.values()))
 
     def look(self) -> tuple[Sibling, ...]:
         """Return the instances that have ended since the last look.
@@ -68,9 +68,9 @@ class Siblings:
                 if path.name in silent_before or instance in before:
                     continue
             made = sockets.identity(path)
-            found = Sibling(path, 0 if made is None else made[2])
-            known = self._known.get(instance, found)
-            self._known[instance] = max(known, found, key=lambda one: one.stamp_ns)
+            sibling = Sibling(path, 0 if made is None else made[2])
+            known = self._known.get(instance, sibling)
+            self._known[instance] = max(known, sibling, key=lambda one: one.stamp_ns)
         return tuple(one for instance, one in before.items() if instance not in self._known)
 
     def forget(self) -> None:

@@ -110,7 +110,7 @@ class DeviceStream:
         self._wake()
 
     def hang_up(self) -> None:
-        """End the streams that are open now, whatever they have not sent."""
+        """End the open streams, even with unsent lists."""
         with self._changed:
             self._hung_up = self._opened
         self._wake()
@@ -143,7 +143,7 @@ class DeviceStream:
                 if is_over() or (self._is_closing and has_latest):
                     return None
                 if watcher.sent != self._devices:
-                    if watcher.sent is not None:  # the first change may follow the list at once
+                    if watcher.sent is not None:  # the first change can follow the list at once
                         watcher.next_push = monotonic() + self._interval_s
                     watcher.sent = self._devices
                     return watcher.sent

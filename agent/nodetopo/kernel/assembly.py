@@ -1,4 +1,4 @@
-"""Makes the components that the settings ask for, when their time has come."""
+"""Creates the enabled components, when their time has come."""
 
 from collections.abc import Collection
 

@@ -38,8 +38,8 @@ from nodetopo.model.notice import Notice
 from nodetopo.model.nvml_event import NvmlEvent
 
 QUIET_S = 3.0
-"""Pause between the registration and the non-critical loops: pods that waited for GPUs ask for them
-then."""
+"""Pause between the registration and the non-critical loops: waiting pods request their GPUs then.
+"""
 
 MOST_S = 30.0
 """Longest wait for a registration. It never comes if another plugin has the resource or no kubelet
@@ -225,7 +225,7 @@ class Kernel:
     _followers: list[Callable[[Metadata | None], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Post Events about the Node, if the settings ask for it."""
+        """Post Events about the Node, if enabled."""
         if self.settings.publish_events:
             self.events = EventPublisher(self.settings.kubeconfig, self.settings.node_name)
             self.writers.append(self.events)
@@ -301,7 +301,7 @@ class Kernel:
             self.watch.subscribe(take)
 
     def use_watch(self, watch: NodeWatch) -> None:
-        """Follow the Node by *watch*, which somebody else runs."""
+        """Follow the Node by *watch*, which the caller runs."""
         if self.watch is not watch:
             self.watch = watch
             for take in self._followers:

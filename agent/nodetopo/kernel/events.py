@@ -49,7 +49,7 @@ A node has at most 16 GPUs, and few of their conditions last.
 """
 
 QUIET_S = 600.0
-"""One Event in ten minutes reports that something goes on."""
+"""One Event in ten minutes reports a lasting condition."""
 
 BUDGET = 10
 BUDGET_S = 3600.0
@@ -165,7 +165,7 @@ class EventWriter(ABC):
         self._queue.wake()
 
     def write_next(self) -> None:
-        """Write one Event if one is due and the API server did not ask for a pause."""
+        """Write one Event if due and the API server requested no pause."""
         if self._clock() < self._silent_until:
             return
         waiting = self._queue.take()

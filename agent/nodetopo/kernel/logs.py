@@ -151,7 +151,7 @@ def _harmless(value: Any, level: int = 0) -> Any:
         case Mapping() if level < _DEEPEST:
             return {_harmless(str(key)): _harmless(it, level + 1) for key, it in value.items()}
         case list() | tuple() if level < _DEEPEST:
-            return [_harmless(it, level + 1) for it in value]
+            return [_harmless(item, level + 1) for item in value]
     return harmless(repr(value), LONGEST_VALUE)
 
 

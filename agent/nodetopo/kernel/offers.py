@@ -20,7 +20,8 @@ class OfferedGpus(Protocol):
     """The GPU component's interface for other components."""
 
     has_claims: bool
-    """Set by whoever gives out GPUs by claim although that is off: their CDI names are needed."""
+    """Set while GPUs are given out by claim although the driver is off: their CDI names are needed.
+    """
 
     @property
     def is_registered(self) -> bool:

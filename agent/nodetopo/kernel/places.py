@@ -1,4 +1,4 @@
-"""Where the sockets of device plugins lie, and how the kubelet learns of them."""
+"""The directories of device plugins' sockets, and the way the kubelet finds them."""
 
 import os
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Places:
 
     @classmethod
     def of(cls, settings: KernelSettings, socket_dir: Path, *, is_simulated: bool) -> "Places":
-        """Return the way that *settings* ask for.
+        """Return the places by *settings*.
 
         A stand-in knows ``kubelet.sock`` alone, and GPUs that do not exist never come before the
         plugin watcher of the host's own kubelet.
@@ -38,7 +38,7 @@ class Places:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Where the sockets of a resource lie."""
+        """Directories of a resource's sockets."""
         match self.registration:
             case Registration.SOCKET:
                 return (self.socket_dir,)

@@ -24,7 +24,7 @@ from nodetopo.probes.pods.cgroups import with_cgroups
 from nodetopo.probes.pods.uids import uids_by_holdings
 
 Published: TypeAlias = tuple[PublishedDevice, ...] | None
-"""The devices that DRA drivers publish for the node; ``None`` where they are not known."""
+"""The devices that DRA drivers publish for the node; ``None`` if unknown."""
 
 
 class RunningPods:
@@ -102,8 +102,8 @@ class RunningPods:
         """Return *snapshot* with the uids and cgroup limits of its pods."""
         pods = snapshot.pods or ()
         uids = uids_by_holdings(pods, snapshot.kubelet_state)
-        known = tuple(replace(pod, uid=uids.get((pod.namespace, pod.name))) for pod in pods)
-        return replace(snapshot, pods=with_cgroups(self._sysfs, known))
+        identified = tuple(replace(pod, uid=uids.get((pod.namespace, pod.name))) for pod in pods)
+        return replace(snapshot, pods=with_cgroups(self._sysfs, identified))
 
 
 def listed_pods(snapshot: Snapshot) -> ListedPods | None:

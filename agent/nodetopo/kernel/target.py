@@ -141,8 +141,8 @@ def _served_by(
     The end of a second plugin of a resource takes the devices of the first one away, for some time
     at least. So both sockets and resources that a real machine's kubelet has count.
     """
-    if (found := other_plugin(directory)) is not None or not is_real:
-        return found
+    if (reason := other_plugin(directory)) is not None or not is_real:
+        return reason
     from nodetopo.probes.kubelet.podresources import PodResources  # noqa: PLC0415 - only for --once
 
     kubelet = PodResources(settings.pod_resources_socket, timeout_s=ANSWER_S)

@@ -62,8 +62,8 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
     if kubeconfig is not None and is_direct:
         from nodetopo.kubeapi.kubeconfig import plain  # noqa: PLC0415 - pods have an account
 
-        if (found := plain(kubeconfig, context)) is not None:
-            return Access(found.host, _pool(**found.pool_settings), found.credentials)
+        if (settings := plain(kubeconfig, context)) is not None:
+            return Access(settings.host, _pool(**settings.pool_settings), settings.credentials)
     return _by_package(kubeconfig, context, is_in_pod=is_in_pod)
 
 
@@ -102,7 +102,7 @@ def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool
     from kubernetes import client, config  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
 
-    load: Any = config  # the package is typed, but for this module of it
+    load: Any = config  # this module of the package is not typed
     configuration = client.Configuration()
     try:
         if is_in_pod:

@@ -24,7 +24,7 @@ Connect = Callable[[], Api]
 """Returns the connection to the API server, the same one each time, or raises ApiUnavailable."""
 
 _FROM_CACHE = "0"
-"""As a resourceVersion: whatever the API server has in memory will do (API concepts)."""
+"""As a resourceVersion: the API server's cached state suffices (API concepts)."""
 
 _NEWEST = ""
 """As a resourceVersion: the current object, read from etcd."""
@@ -98,7 +98,7 @@ class AppliedObject:
         ]
         if not conflicts:
             return answer
-        # Two writers on one field: ours is measured, so it wins, and the log says against whom.
+        # Two writers on one field: our measured value wins, and the log names the other writer.
         _log.warning("labels taken over", object=self._path, conflicts=conflicts)
         return self._patch({**query, "force": "true"}, body)
 
@@ -138,7 +138,7 @@ class AppliedObject:
 
     def _get(self) -> Answer:
         api, asked = self._connect(), self._version
-        # Should this fail: a restored etcd may never reach the version that was seen.
+        # In case this fails: a restored etcd may never reach the seen version.
         self._version = asked if asked == _NEWEST else _FROM_CACHE
         get = api.get if self._is_whole else api.get_metadata
         answer = get(self._path, {"resourceVersion": asked})
@@ -236,7 +236,9 @@ def other_managers(
         ApiUnavailable: ``managedFields`` is malformed.
     """
     entries = parts(metadata, "managedFields")
-    owners = {str(it.get("manager")) for it in entries if field_keys(it, below) & set(fields)}
+    owners = {
+        str(entry.get("manager")) for entry in entries if field_keys(entry, below) & set(fields)
+    }
     return tuple(sorted(owners - {FIELD_MANAGER}))
 
 

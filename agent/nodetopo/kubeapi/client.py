@@ -33,7 +33,7 @@ TIMEOUT_S = 10.0
 """Longest wait for one answer; the API server itself gives up on a mutation after 34 s."""
 
 LONGEST_PAUSE_S = 3600.0
-"""The API server never asks for more than an hour; a proxy that does would silence us for good."""
+"""The API server never requests more than an hour; a proxy that does would silence us for good."""
 
 MAX_EVENT = 1 << 20
 """Bytes of one event with metadata; a Node's has some 7 KB, a whole Node under 100 KB."""
@@ -62,7 +62,7 @@ class Unreachable(ApiUnavailable):
 
 
 class Refused(ApiUnavailable):
-    """The account lacks the right: asking again is of no use before somebody grants it."""
+    """The account lacks the right: a retry is useless before it is granted."""
 
 
 class NotServed(Refused):
@@ -79,7 +79,7 @@ class Expired(Exception):  # noqa: N818 - a state of the watch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer: the HTTP status, the JSON object, the pause that the server asked for.
+    """An answer: the HTTP status, the JSON object, the pause that the server requested.
 
     Attributes:
         body: empty where the answer is no JSON object.

@@ -71,12 +71,12 @@ def plain(kubeconfig: Path, context: str | None) -> Plain | None:
 def _named(document: Mapping[str, Any], kind: str, name: object) -> Mapping[str, Any]:
     """Return the only entry *name* of a list of *kind*, none of whose entries is odd."""
     entries = document.get(f"{kind}s")
-    if not isinstance(entries, list) or not all(isinstance(one, dict) for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise _NotPlainError
-    found = [one.get(kind) for one in entries if one.get("name") == name]
-    if len(found) != 1 or not isinstance(found[0], dict):
+    named = [entry.get(kind) for entry in entries if entry.get("name") == name]
+    if len(named) != 1 or not isinstance(named[0], dict):
         raise _NotPlainError
-    return found[0]
+    return named[0]
 
 
 def _plain(cluster: Mapping[str, Any], user: Mapping[str, Any], home: Path) -> Plain:
@@ -127,7 +127,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], home: Path) -> Map
         settings["ca_cert_data"] = authority_data.decode()
     else:
         settings["ca_certs"] = str(authority)
-    if certificate is not None:  # read for each connection, so that it may be rotated
+    if certificate is not None:  # read for each connection, so that it can be rotated
         settings |= {"cert_file": str(certificate), "key_file": str(key)}
     return settings
 

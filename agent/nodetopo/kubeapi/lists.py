@@ -14,7 +14,7 @@ from nodetopo.kubeapi.client import FORBIDDEN, GONE, LATER, NOT_FOUND, Answer, p
 OK = 200
 
 PAGE = 500
-"""Objects in one answer, as ``kubectl`` asks for."""
+"""Objects in one answer, as requested by ``kubectl``."""
 
 
 class NotServed(ApiUnavailable):
@@ -68,7 +68,7 @@ def serves(connect: Connect, version: str, plural: str) -> bool | None:
         return False
     if answer.status != OK:
         return None
-    return any(it.get("name") == plural for it in parts(answer.body, "resources"))
+    return any(resource.get("name") == plural for resource in parts(answer.body, "resources"))
 
 
 def _items(

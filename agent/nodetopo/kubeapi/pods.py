@@ -42,7 +42,7 @@ AUDITED_RIGHTS = ("get nodes/proxy", "create nodes/proxy", "get nodes/configz", 
 the others are all that reading the kubelet's settings and counts takes."""
 
 PAGE_SIZE = 100
-"""Pods asked for at once: a page of usual pods is 1 MiB, and one of the largest 150 MiB."""
+"""Pods requested at once: a page of usual pods is 1 MiB, and one of the largest 150 MiB."""
 
 MAX_PAGES = 100
 """A guard against a server that never ends; a kubelet runs 110 pods unless configured otherwise."""
@@ -85,7 +85,7 @@ class ApiServer:
             if not isinstance(items, list):
                 raise ApiUnavailable("the API server's list of pods has no items")
             try:
-                pods += [pod_from_object(it if isinstance(it, dict) else {}) for it in items]
+                pods += [pod_from_object(item if isinstance(item, dict) else {}) for item in items]
             except DecodeError as error:
                 problem = f"the API server sent a pod that cannot be read: {error}"
                 raise ApiUnavailable(problem) from error

@@ -104,7 +104,9 @@ class SliceWatch(Watch):
             raise error(problem, cure, retry_after_s=answer.retry_after_s)
         version = str(part(answer.body, "metadata").get("resourceVersion"))
         self._initial = None
-        slices = {str(part(it, "metadata").get("name")): it for it in parts(answer.body, "items")}
+        slices = {
+            str(part(item, "metadata").get("name")): item for item in parts(answer.body, "items")
+        }
         self._publish(slices)
         return version
 

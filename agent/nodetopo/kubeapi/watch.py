@@ -120,7 +120,7 @@ class Watch(ABC):
                     self._version = _NEWEST
                 except ApiUnavailable as error:
                     self._wait_after(error, stopping)
-        finally:  # after a bug of ours, too: nobody must go on trusting what was seen
+        finally:  # even after an internal error: stale objects must not be trusted
             self._problem = self._problem or "the watch has ended"
 
     def _follow(self, stopping: threading.Event) -> None:
@@ -133,7 +133,7 @@ class Watch(ABC):
         with self._opened() as stream:
             self._refused_pause.reset()
             began, self._stream = time.monotonic(), stream
-            if stopping.is_set():  # `close` may have run before there was a stream
+            if stopping.is_set():  # `close` can have run before the stream existed
                 return
             try:
                 for event in stream.events():
@@ -168,15 +168,15 @@ class Watch(ABC):
             Expired: the server no longer has our version.
             ApiUnavailable: the event is an error.
         """
-        kind, found = event.get("type"), part(event, "object")
+        kind, body = event.get("type"), part(event, "object")
         if kind == "ERROR":
-            problem = str(found.get("message") or found.get("reason") or "an error")
-            if found.get("code") == GONE:
+            problem = str(body.get("message") or body.get("reason") or "an error")
+            if body.get("code") == GONE:
                 raise Expired(problem)
             raise ApiUnavailable(f"watch of {self._what}: {problem}")
-        metadata = part(found, "metadata")
+        metadata = part(body, "metadata")
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            self.take(str(kind), found)
+            self.take(str(kind), body)
         elif kind == "BOOKMARK":
             self.take_bookmark(metadata)
         self._version = str(metadata.get("resourceVersion") or self._version)

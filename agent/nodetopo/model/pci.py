@@ -211,7 +211,7 @@ class PciBridge:
     @property
     def has_acs(self) -> bool | None:
         """Whether the bridge has Access Control Services at all; ``None`` is unknown."""
-        if self.acs_control:  # files of older versions say no more
+        if self.acs_control:  # older files have no more
             return True
         return None if self.acs_capability is None else self.acs_capability > 0
 

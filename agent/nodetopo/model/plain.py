@@ -243,7 +243,7 @@ def _utc(text: str) -> datetime:
         time = datetime.fromisoformat(text)
         if time.strftime(_TIME) == text:
             return time
-    # Only what is written in another way gets here: the first call costs 15 ms.
+    # Only other notations get here: the first call costs 15 ms.
     return datetime.strptime(text, _TIME).replace(tzinfo=UTC)
 
 

@@ -58,7 +58,7 @@ def _newest(slices: Iterable[Object]) -> Iterator[tuple[tuple[str, str], tuple[O
 
 def _pool(driver: str, name: str, slices: tuple[Object, ...]) -> PublishedPool:
     devices = [device for each in slices for device in mappings(each, "spec", "devices")]
-    consumed = (it for device in devices for it in mappings(device, "consumesCounters"))
+    consumed = (counter for device in devices for counter in mappings(device, "consumesCounters"))
     counts = [whole(each, "spec", "pool", "resourceSliceCount") for each in slices]
     return PublishedPool(
         driver=driver,
@@ -69,8 +69,8 @@ def _pool(driver: str, name: str, slices: tuple[Object, ...]) -> PublishedPool:
         ),
         devices=len(devices),
         slices=len(slices),
-        expected=max((it for it in counts if it is not None), default=None),
-        has_groups=any(dig(it, "compatibilityGroups") for it in consumed),
+        expected=max((count for count in counts if count is not None), default=None),
+        has_groups=any(dig(counter, "compatibilityGroups") for counter in consumed),
     )
 
 

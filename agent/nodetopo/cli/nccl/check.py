@@ -160,9 +160,9 @@ def _answer(
         listed += f"{mark(verdict, style)} {output.pad(clean(name), width + 2)}{clean(text)}\n"
         listed += "".join(f"    {clean(line)}\n" for line in more)
     problems = "".join(
-        f"{style.paint(*(('✗', '31') if one.is_error else ('!', '33')))} "
-        f"line {one.line}: {clean(one.text)}\n"
-        for one in log.problems
+        f"{style.paint(*(('✗', '31') if problem.is_error else ('!', '33')))} "
+        f"line {problem.line}: {clean(problem.text)}\n"
+        for problem in log.problems
     )
     others = f"not compared: {clean(', '.join(log.others))}\n" if log.others else ""
     causes = _causes(comparison, args)
@@ -173,9 +173,9 @@ def _answer(
     )
     short += problems
     short += "".join(
-        f"  explained by {one.result.rule.code} {clean(one.result.rule.claim)} "
-        f"→ `nodetopo explain {one.result.rule.code}`\n"
-        for one in comparison.explanations
+        f"  explained by {cause.result.rule.code} {clean(cause.result.rule.claim)} "
+        f"→ `nodetopo explain {cause.result.rule.code}`\n"
+        for cause in comparison.explanations
     )
     if not log.figures:
         listed = "no figure: the test printed no result\n"
@@ -254,16 +254,16 @@ def _devices(result: Compared) -> str:
 
 def _causes(comparison: Comparison, args: Namespace) -> str:
     """Return the causes of the shortfalls, and the checks without a verdict."""
-    short = [one for one in comparison.figures if one.verdict.value in ("fail", "warn")]
+    short = [figure for figure in comparison.figures if figure.verdict.value in ("fail", "warn")]
     if comparison.report is None or not short:
         return ""
     style = output.style(no_color=args.no_color)
     text = "\nexplained by\n" if comparison.explanations else ""
-    for one in comparison.explanations:
-        rule = one.result.rule
-        text += f"{mark(one.result.verdict, style)} {rule.code} {clean(rule.claim)}\n"
-        text += output.table(finding_rows(one.findings), indent=4)
-        text += f"    → {clean(one.result.remedy)}; `nodetopo explain {rule.code}`\n"
+    for cause in comparison.explanations:
+        rule = cause.result.rule
+        text += f"{mark(cause.result.verdict, style)} {rule.code} {clean(rule.claim)}\n"
+        text += output.table(finding_rows(cause.findings), indent=4)
+        text += f"    → {clean(cause.result.remedy)}; `nodetopo explain {rule.code}`\n"
     if not text:
         text = "\nno check of this node explains it\n"
     for inputs in comparison.report.missing:
@@ -280,19 +280,23 @@ def _plain(
     args: Namespace,
     merged: Merged | None,
 ) -> dict[str, Any]:
-    counts = Counter(one.verdict.value for one in comparison.figures)
+    counts = Counter(figure.verdict.value for figure in comparison.figures)
     report = comparison.report
     return {
         "schema": SCHEMA,
         "node": snapshot.node,
         "tool": log.tool,
-        "figures": [_figure(one) for one in comparison.figures],
+        "figures": [_figure(figure) for figure in comparison.figures],
         "problems": [
-            {"line": one.line, "text": one.text, "verdict": "fail" if one.is_error else "warn"}
-            for one in log.problems
+            {
+                "line": problem.line,
+                "text": problem.text,
+                "verdict": "fail" if problem.is_error else "warn",
+            }
+            for problem in log.problems
         ],
         "not_compared": list(log.others),
-        "checks": [_check(one) for one in comparison.explanations],
+        "checks": [_check(result) for result in comparison.explanations],
         "missing": [] if report is None else [to_plain(inputs) for inputs in report.missing],
         "saved": None
         if merged is None
@@ -300,8 +304,12 @@ def _plain(
             "file": args.save,
             "added": merged.added,
             "replaced": [
-                {"gpus": list(one.gpus), "before_gb_per_s": one.before, "gb_per_s": one.after}
-                for one in merged.replaced
+                {
+                    "gpus": list(figure.gpus),
+                    "before_gb_per_s": figure.before,
+                    "gb_per_s": figure.after,
+                }
+                for figure in merged.replaced
             ],
             "kept": merged.kept,
             "left_out": list(merged.left_out),

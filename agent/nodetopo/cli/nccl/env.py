@@ -81,7 +81,7 @@ def run(args: Namespace) -> int:
 
 
 def _gpus(snapshot: Snapshot, text: str | None) -> tuple[Gpu, ...]:
-    named = snapshot.gpus if text is None else [resolve(snapshot, one) for one in _words(text)]
+    named = snapshot.gpus if text is None else [resolve(snapshot, name) for name in _words(text)]
     return tuple(gpu for _, gpu in sorted({gpu.index: gpu for gpu in named}.items()))
 
 

@@ -32,7 +32,7 @@ class Counter(Protocol):
     """Receives progress; it can skip some."""
 
     def __call__(self, text: str) -> None:
-        """Say where the work stands now."""
+        """Report the progress of the work."""
 
 
 @contextmanager

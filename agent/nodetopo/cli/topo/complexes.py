@@ -62,16 +62,18 @@ def plain(found: Complexes) -> dict[str, Any]:
         "schema": SCHEMA,
         "layout": None if found.layout is None else found.layout.value,
         "for_virtual_machines": found.for_virtual_machines,
-        "complexes": [_complex(it) for it in found.complexes],
+        "complexes": [_complex(group) for group in found.complexes],
         "other_ports": [_port(port) for port in found.others],
         "lone_gpus": [gpu.name for gpu in found.lone_gpus],
         "lone_hcas": [hca.name for hca in found.lone_hcas],
         "faults": [
-            {"subject": it.subject, "observed": it.observed, "expected": it.expected}
-            for it in judged
-            if isinstance(it, Fault)
+            {"subject": fault.subject, "observed": fault.observed, "expected": fault.expected}
+            for fault in judged
+            if isinstance(fault, Fault)
         ],
-        "unknown": [f"{it.what} of {it.subject}" for it in judged if isinstance(it, Unread)],
+        "unknown": [
+            f"{unread.what} of {unread.subject}" for unread in judged if isinstance(unread, Unread)
+        ],
         "kernel_argument": kernel_argument(found),
     }
 
@@ -92,7 +94,9 @@ def _complex(it: Complex) -> dict[str, Any]:
         "switch": _text(it.switch),
         "root_port": _text(it.root_port),
         "ats": it.has_ats,
-        "iommu_groups": {_text(one.pci) or _name(one): group_of(one) for one in members},
+        "iommu_groups": {
+            _text(member.pci) or _name(member): group_of(member) for member in members
+        },
         "ports": [_port(port) for port in it.ports],
         "doubt": it.doubt,
     }
@@ -120,7 +124,7 @@ def _rows(found: Complexes) -> list[list[str]]:
     for number, it in enumerate(found.complexes):
         direct = it.data_direct
         members = (*it.gpus, *it.hcas, *((direct,) if direct else ()))
-        groups = [group_of(one) for one in members]
+        groups = [group_of(member) for member in members]
         rows.append(
             [
                 str(number),
@@ -173,12 +177,14 @@ def _port_rows(found: Complexes, ports: list[Port]) -> list[list[str]]:
 def _verdict(found: Complexes) -> str:
     judged = tuple(faults(found))
     lines = [
-        f"wrong: {clean(it.subject)}: {clean(it.observed)}, expected {it.expected}"
-        for it in judged
-        if isinstance(it, Fault)
+        f"wrong: {clean(fault.subject)}: {clean(fault.observed)}, expected {fault.expected}"
+        for fault in judged
+        if isinstance(fault, Fault)
     ]
     lines += [
-        f"not known: {it.what} of {clean(it.subject)}" for it in judged if isinstance(it, Unread)
+        f"not known: {unread.what} of {clean(unread.subject)}"
+        for unread in judged
+        if isinstance(unread, Unread)
     ]
     lines += [
         f"not judged: complex {number}: {it.doubt}"

@@ -125,8 +125,8 @@ def cell_text(cell: str | None) -> str:
 def _tail(gpu: Gpu | None) -> str:
     """Return a row's columns behind its cells.
 
-    A NUMA affinity of N/A stands one tab late; without both affinities nvidia-smi leaves the
-    columns empty (captures of R470 to R595).
+    A NUMA affinity of N/A is one tab late; without both affinities nvidia-smi leaves the columns
+    empty (captures of R470 to R595).
     """
     if gpu is None:
         return _NIC_TAIL

@@ -49,7 +49,8 @@ def run(args: Namespace) -> int:
     models = Model(snapshot, measured, name), Model(sound(snapshot), measured, name)
     if args.more:
         emit(
-            _set(snapshot, (a, b, *(find(snapshot, one) for one in args.more)), models, args), args
+            _set(snapshot, (a, b, *(find(snapshot, name) for name in args.more)), models, args),
+            args,
         )
         return 0
     plain = way(snapshot, a, b)
@@ -147,8 +148,8 @@ def _carries(a: Device, b: Device, now: Model, built: Model) -> str:
 
 
 def _with_source(one: Expected) -> str:
-    said = text(one)
-    return said if one.low is None else f"{said} over {one.over} ({one.assumes}; {one.source})"
+    shown = text(one)
+    return shown if one.low is None else f"{shown} over {one.over} ({one.assumes}; {one.source})"
 
 
 def _set(

@@ -58,9 +58,9 @@ def run(args: Namespace) -> int:
 def tree(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return nested ``{"kind", "name", "children", …}`` objects, NUMA nodes outermost.
 
-    Devices whose NUMA node is unknown stand under one node of the name ``None``, last.
-    A PCIe switch is one level, named by its upstream port. A group holds devices of which
-    only their distance is known; its name is the word for it.
+    Devices of unknown NUMA node are under a last node named ``None``. A PCIe switch is one level,
+    named by its upstream port. A group holds devices of which only their distance is known; its
+    name is the word for it.
     """
     described = {str(node.id): node for node in snapshot.numa_nodes or ()}
     bridges = {bridge.address: bridge for bridge in snapshot.bridges or ()}

@@ -64,7 +64,7 @@ class AuditLoop(PeriodicLoop):
         """Audit once; return the seconds until the next audit."""
         current = self._store.current
         if current is None:
-            return 1.0  # the first scan goes on
+            return 1.0  # the first scan is still running
         log = structlog.get_logger()
         before = self.found
         try:

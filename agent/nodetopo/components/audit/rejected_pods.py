@@ -17,8 +17,9 @@ PODS = "/api/v1/pods"
 
 REASONS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
 """Reasons with which the device, CPU and memory managers reject a pod (kubernetes 1.36
-pkg/kubelet/cm/topologymanager/topology_manager.go, cpumanager/policy_static.go; the last stands for
-every other error of theirs, pkg/kubelet/lifecycle/handlers.go)."""
+pkg/kubelet/cm/topologymanager/topology_manager.go, cpumanager/policy_static.go; the last covers all
+their other errors, pkg/kubelet/lifecycle/handlers.go).
+"""
 
 OnPod = Callable[[Mapping[str, Any]], None]
 """Takes a whole Pod object; must be quick, and can get the same one again."""
@@ -27,7 +28,7 @@ OnPod = Callable[[Mapping[str, Any]], None]
 class RejectedPods(Watch):
     """Follows the failed pods of one node, and reports the rejected ones.
 
-    At its start it also reports earlier rejections whose pods still exist.
+    At its start it also reports earlier rejected pods that still exist.
     """
 
     LOST = "rejected pods not watched"

@@ -153,17 +153,19 @@ def downtime_of(
 ) -> Downtime | None:
     """Return which device plugin was down when the kubelet rejected *pod*; ``None`` if none was.
 
-    The kubelet's message decides where it names the devices. The Topology Manager's is the same
-    for devices without a plugin as for devices that are taken: there the times decide.
+    The kubelet's message decides where it names the devices. The Topology Manager's is the same for
+    devices without a plugin as for devices that are taken: there the times decide.
 
     Args:
         pod: with its ``status_reason`` and ``status_message``.
-        at: when it was rejected, in whole seconds; ``None`` if that is not known.
+        at: when it was rejected, in whole seconds; ``None`` if unknown.
         absences: when no kubelet had the devices of a resource from us, by resource, the earliest
             first.
     """
     message = pod.status_message or ""
-    for resource in dict.fromkeys(name for one in pod.containers for name in one.limits or ()):
+    for resource in dict.fromkeys(
+        name for container in pod.containers for name in container.limits or ()
+    ):
         periods = absences.get(resource, ())
         down = Downtime(text=f"the device plugin of {resource} was down {_WHEN}")
         if _NOT_REGISTERED.format(resource) in message:
@@ -242,7 +244,7 @@ class RejectionsLoop(PeriodicLoop):
         try:
             pod = pod_from_object(pod_object)
         except DecodeError as error:
-            structlog.get_logger().warning("rejected pod not readable", error=str(error))
+            structlog.get_logger().warning("rejected pod unreadable", error=str(error))
             return
         if pod.uid is None or pod.uid in self._seen:
             return
@@ -333,8 +335,10 @@ class RejectionsLoop(PeriodicLoop):
 
         return {
             resource: [
-                Period(at(one.since_s), None if one.until_s is None else at(one.until_s))
-                for one in absences
+                Period(
+                    at(absence.since_s), None if absence.until_s is None else at(absence.until_s)
+                )
+                for absence in absences
             ]
             for resource, absences in self._absences().items()
         }

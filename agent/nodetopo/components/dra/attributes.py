@@ -49,13 +49,13 @@ class Attributes:
         self._islands = islands(snapshot)
         self._clique = clique(snapshot)
         self._nearest = nearest_hcas(snapshot)
-        self._rails = {gpu: it.number for it in rails(snapshot) for gpu in it.gpus}
+        self._rails = {gpu: rail.number for rail in rails(snapshot) for gpu in rail.gpus}
         self._alike = nodes_alike(snapshot)
         self._complexes = {
-            gpu.index: it.data_direct.pci
-            for it in complexes(snapshot).complexes
-            if it.kind is ComplexKind.DATA_DIRECT and it.data_direct and it.doubt is None
-            for gpu in it.gpus
+            gpu.index: group.data_direct.pci
+            for group in complexes(snapshot).complexes
+            if group.kind is ComplexKind.DATA_DIRECT and group.data_direct and group.doubt is None
+            for gpu in group.gpus
         }
 
     def of_gpu(self, gpu: Gpu) -> Json:
@@ -209,7 +209,7 @@ def _version(version: str | tuple[int, int] | None) -> Json | None:
     numbers = (
         list(version)
         if isinstance(version, tuple)
-        else [int(it) for it in _VERSION.findall(version)]
+        else [int(number) for number in _VERSION.findall(version)]
     )
     return {"version": ".".join(map(str, [*numbers, 0, 0][:3]))}
 

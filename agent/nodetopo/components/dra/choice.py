@@ -61,7 +61,7 @@ def chosen_sets(
     chain = chain_sizes(len(members), wanted)
     useful = {}
     for size in sizes(len(members), wanted):
-        limit = min((it for it in chain if it > size), default=size)
+        limit = min((larger for larger in chain if larger > size), default=size)
         useful[size] = _undominated(allocator, members, size, limit)
     if sum(map(len, useful.values())) > room:
         useful = _within(room, {size: _spread(sets) for size, sets in useful.items()}, len(members))
@@ -123,15 +123,15 @@ def _can_avoid(masks: Sequence[int], gpus: int, count: int) -> bool:
 
 def _spread(sets: Sequence[GpuIds]) -> list[GpuIds]:
     """Return *sets* so that GPUs come equally often, as early as their order allows."""
-    left, found = list(sets), []
+    left, chosen = list(sets), []
     uses = dict.fromkeys((name for ids in sets for name in ids), 0)
     while left:
         ids = min(left, key=lambda ids: sum(uses[name] for name in ids))
         left.remove(ids)
-        found.append(ids)
+        chosen.append(ids)
         for name in ids:
             uses[name] += 1
-    return found
+    return chosen
 
 
 def _within(room: int, sets: Mapping[int, list[GpuIds]], gpus: int) -> dict[int, list[GpuIds]]:

@@ -79,7 +79,7 @@ class Dra(Component):
         )
 
     def _run_driver(self, stopping: threading.Event) -> None:
-        """Publish GPUs as devices of our driver, or give up the claims that it left."""
+        """Publish GPUs as devices of our driver, or release the claims that it left."""
         from nodetopo.components.dra.loop import DraLoop  # noqa: PLC0415 - where DRA is or was on
 
         kernel = self.kernel

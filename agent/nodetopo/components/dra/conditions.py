@@ -35,8 +35,8 @@ class ConditionsKeeper:
         """Return the conditions of now.
 
         Args:
-            slices: as the API server has them; ``None`` where they are not known yet, which can
-                have older times.
+            slices: as the API server has them; ``None`` while they are unknown, as they can have
+                older times.
             held: ids of GPUs that pods have without our driver.
             foreign: GPU id → driver that has it too.
         """
@@ -70,12 +70,14 @@ def _now() -> str:
 def _published_since(pool: Pool, slices: Slices) -> Mapping[str, str]:
     """Return the start of GPUs' taints in the slices, from the devices of single GPUs."""
     found: dict[str, str] = {}
-    for each in own(slices).values():
-        for device in each.get("spec", {}).get("devices") or ():
+    for body in own(slices).values():
+        for device in body.get("spec", {}).get("devices") or ():
             backing = pool.backing(str(device.get("name"))) if device.get("taints") else None
             if backing is None or len(backing.gpus) != 1:
                 continue
-            times = [str(it["timeAdded"]) for it in device["taints"] if it.get("timeAdded")]
+            times = [
+                str(taint["timeAdded"]) for taint in device["taints"] if taint.get("timeAdded")
+            ]
             if times:
                 gpu = backing.gpus[0]
                 found[gpu] = min(found.get(gpu, times[0]), *times)

@@ -76,7 +76,7 @@ def set_device(
     }
     memory = [gpu.memory_mib for gpu in members]
     if None not in memory:
-        device["capacity"] = {"memory": mebibytes(sum(it or 0 for it in memory))}
+        device["capacity"] = {"memory": mebibytes(sum(size or 0 for size in memory))}
     return {**device, **consumption(members)} if is_counted else device
 
 

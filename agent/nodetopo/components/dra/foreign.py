@@ -37,7 +37,7 @@ class ForeignDevices:
         """
         theirs = self._devices
         if slices is not theirs.slices and theirs.take(slices, lambda driver: driver != DRIVER):
-            self._held.look()  # what pods have is newer than the slices now
+            self._held.look()  # the pods' devices are newer than the slices now
         holdings = self._held.known or Holdings()
         if theirs.gone and self._held.is_answered:
             theirs.keep(holdings.claimed)
@@ -46,14 +46,14 @@ class ForeignDevices:
         if seen != self._seen:
             self._seen = seen
             devices = theirs.present if self._held.is_answered else self._known
-            found = dict(served_by_dra(devices.values(), (), snapshot).gpus)
-            self._found = MappingProxyType({**self.claimed(holdings, snapshot), **found})
+            drivers = dict(served_by_dra(devices.values(), (), snapshot).gpus)
+            self._found = MappingProxyType({**self.claimed(holdings, snapshot), **drivers})
         return self._found
 
     def claimed(self, holdings: Holdings, snapshot: Snapshot) -> Mapping[str, str]:
         """Return the driver by whose claim a pod has a GPU, by the GPU's id; any thread.
 
-        All GPUs, where it is not known which of them a claim has.
+        All GPUs, if a claim's GPUs are unknown.
         """
         found = with_claims(NOBODY, holdings.claimed, self._known.values(), snapshot)
         if found.suspect is not None:

@@ -55,7 +55,7 @@ class Holdings:
         found: dict[str, set[str]] = {}
         for gpu in snapshot.gpus:
             parts = gpu.mig.instances if gpu.mig is not None else ()
-            for uuid in (gpu.uuid, *(it.uuid for it in parts)):
+            for uuid in (gpu.uuid, *(part.uuid for part in parts)):
                 if uuid is not None and uuid in self.devices:
                     found.setdefault(gpu.id, set()).add(uuid)
         return {gpu: frozenset(uuids) for gpu, uuids in found.items()}
@@ -113,7 +113,7 @@ class HeldDevices:
     def look(self) -> Holdings | None:
         """Ask the kubelet, and return the known holdings: an answer is kept until the next."""
         with self._lock:
-            # Before the question: what changes meanwhile is seen by the next look.
+            # Before the question, so that the next look sees changes in between.
             self._stamp = sockets.identity(self._checkpoint)
             try:
                 pods = self._kubelet.held()
@@ -124,13 +124,15 @@ class HeldDevices:
                 return self._known
             self._logged.ended()
             self._is_answered, self._problem = True, None
-            found = Holdings(
-                devices=frozenset(unshared(it.id) for pod in pods for it in pod.devices),
-                claimed=tuple(it for pod in pods for it in pod.claimed if it.driver != DRIVER),
+            holdings = Holdings(
+                devices=frozenset(unshared(device.id) for pod in pods for device in pod.devices),
+                claimed=tuple(
+                    device for pod in pods for device in pod.claimed if device.driver != DRIVER
+                ),
             )
-            if found != self._known:
-                self._known = found
-            is_any = found.devices or found.claimed
+            if holdings != self._known:
+                self._known = holdings
+            is_any = holdings.devices or holdings.claimed
             self._due = self._clock() + (RELEASE_S if is_any else LOOK_S)
             return self._known
 

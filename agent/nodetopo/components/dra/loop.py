@@ -127,8 +127,10 @@ class DraLoop(PeriodicLoop):
         self._server = DraServer(settings.plugins_registry_dir, self._servicer, self._device_health)
         self._newer: Path | None = None
         self._order: tuple[Pool, Claimed, Conditions, Sequence[Group]] | None = None
-        self._published: tuple[Sequence[Group], Slices] | None = None  # what the slices agree with
-        self._noted: Slices | None = None  # what says which fields are kept
+        self._published: tuple[Sequence[Group], Slices] | None = (
+            None  # the state that the slices agree with
+        )
+        self._noted: Slices | None = None  # the slices that show the kept fields
         self._pause = Backoff(*API_RETRY_S, least_s=0.0)
         self._problem = Outage()
         watch.subscribe(self._wake.set)
@@ -140,7 +142,7 @@ class DraLoop(PeriodicLoop):
 
     @property
     def not_served(self) -> str | None:
-        """Why claims do not get GPUs of this node, or are not given up; ``None`` if they are."""
+        """Why claims do not get GPUs of this node, or are not released; ``None`` if they are."""
         if self._newer is not None:
             return None
         if self._is_off:
@@ -396,7 +398,11 @@ def _verdicts(pool: Pool, now: Conditions) -> Mapping[str, DeviceVerdict]:
     found = {}
     for name, ids in {**pool.kept, **gpus}.items():
         verdicts = (now.health.get(gpu) for gpu in ids)
-        said = [it.said or it.reason or "unhealthy" for it in verdicts if it and not it.is_healthy]
-        said += [f"{gpu} is gone" for gpu in ids if gpu not in present]
-        found[name] = DeviceVerdict(is_healthy=not said, message="; ".join(said))
+        reasons = [
+            verdict.said or verdict.reason or "unhealthy"
+            for verdict in verdicts
+            if verdict and not verdict.is_healthy
+        ]
+        reasons += [f"{gpu} is gone" for gpu in ids if gpu not in present]
+        found[name] = DeviceVerdict(is_healthy=not reasons, message="; ".join(reasons))
     return found

@@ -29,8 +29,9 @@ from nodetopo.topology.neighbours import (
 CLASSES = f"{API}/deviceclasses"
 
 CLASSES_S = 600.0
-"""How often DeviceClasses are read, while another driver has GPUs of the node: they change when
-somebody installs a driver."""
+"""How often DeviceClasses are read, while another driver has GPUs of the node: they change when a
+driver is installed.
+"""
 
 CLAIMS_S = 5.0
 """Interval between questions about claimed devices, while they decide the offer."""
@@ -80,8 +81,10 @@ class DevicesSeen:
         Each slice counts separately: a pool being renewed has slices of two generations, and the
         devices of the older one are not free.
         """
-        counted = [it for it in slices.values() if drivers(str(it.get("spec", {}).get("driver")))]
-        present = {it.key: it for each in counted for it in devices_of([each])}
+        counted = [
+            body for body in slices.values() if drivers(str(body.get("spec", {}).get("driver")))
+        ]
+        present = {device.key: device for each in counted for device in devices_of([each])}
         before = {**self.gone, **self.present}
         gone = {key: it for key, it in before.items() if key not in present}
         is_news = bool(gone.keys() - self.gone.keys())
@@ -121,11 +124,11 @@ class DraNeighbours:
         self._problem = Outage()
         self._seen: tuple[object, ...] = (None,) * 5
         self._served = NOBODY
-        # Replaced as one: several threads ask for the devices.
+        # Replaced as a whole: several threads read the devices.
         self._read: tuple[Slices | None, tuple[PublishedDevice, ...]] = None, ()
         self._devices = DevicesSeen()
         self._claimed: tuple[ClaimedDevice, ...] = ()
-        self._is_answered = False  # by the kubelet, when it was asked last
+        self._is_answered = False  # by the kubelet, at the last question
         self._claimed_due = 0.0
 
     @property

@@ -98,8 +98,8 @@ class Pool:
         if form.has_sets:
             taken = len(sets) + (len(gpus) if form.has_admin else 0)
             room = max(0, MOST_DEVICES - taken)
-            found = _as_if_whole(snapshot)  # a GPU that is lost has no links to compare
-            able = allocator if found is snapshot else Allocator(found, rules)
+            machine = _as_if_whole(snapshot)  # a GPU that is lost has no links to compare
+            able = allocator if machine is snapshot else Allocator(machine, rules)
             sets += gpu_sets(snapshot, able, whole, wanted=form.sizes, room=room)
         attributes = Attributes(snapshot, allocator, has_lists=form.has_lists)
         built = dict(_built(snapshot, gpus, sets, attributes, form))
@@ -160,13 +160,13 @@ class Pool:
             if hidden.isdisjoint(each.gpus) and not _is_in_the_way(each, used, claimed, barred)
         ]
         order = ranked(shown, self.allocator, free, degraded, wanted)
-        found = []
+        groups = []
         for name, alike in groupby(sorted(order, key=_group_name), _group_name):
             members = tuple(alike)
             heads = chain_sizes(len(members), wanted) if members[0].is_single else (1,)
             devices = tuple(self._device(each.name, now) for each in members)
             tried = sum(free.issuperset(each.gpus) for each in members)
-            found.append(Group(name=name, devices=devices, tried=tried, heads=heads))
+            groups.append(Group(name=name, devices=devices, tried=tried, heads=heads))
         rest = (
             ("claimed", self._claimed(now)),
             ("mig", self._parts(now)),
@@ -174,8 +174,8 @@ class Pool:
         )
         for name, devices in rest:
             if devices:
-                found.append(Group(name=name, devices=devices, tried=len(devices)))
-        return tuple(found)
+                groups.append(Group(name=name, devices=devices, tried=len(devices)))
+        return tuple(groups)
 
     def backing(self, name: str) -> BackingDevices | None:
         """Return the hardware behind the device *name*; ``None`` for an unknown device."""
@@ -246,7 +246,7 @@ def _built(
     """Yield each device's name, the device without taints, and the hardware behind it."""
     by_id = {gpu.id: gpu for gpu in snapshot.gpus}
     for each in sets:
-        uuids = tuple(uuid for it in each.gpus if (uuid := by_id[it].uuid) is not None)
+        uuids = tuple(uuid for gpu in each.gpus if (uuid := by_id[gpu].uuid) is not None)
         body = set_device(each, by_id, attributes, is_counted=form.has_sets)
         yield each.name, (body, BackingDevices(uuids=uuids, gpus=each.gpus))
     for gpu in gpus:

@@ -62,7 +62,9 @@ class SlicePublisher:
         self._served = served
         self._owner: Mapping[str, Any] | None = None
         self._clock = clock
-        self._answers: dict[str, tuple[Any, Any]] = {}  # name → what was sent last, and stored
+        self._answers: dict[
+            str, tuple[Any, Any]
+        ] = {}  # name → the last sent body, and the stored one
         self._ahead: dict[str, _Written] = {}  # of the watch
 
     @property

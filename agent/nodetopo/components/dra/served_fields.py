@@ -80,7 +80,7 @@ class ServedFields:
             self._log(str(error))
             return
         self._asked = connections
-        if answer.status != 200:  # what was known before stays
+        if answer.status != 200:  # keep the previous answer
             self._log(f"GET {self._connect().host}{VERSION}: {answer.problem}")
             return
         self._log(None)
@@ -125,7 +125,7 @@ class ServedFields:
     def _log(self, problem: str | None) -> None:
         if self._problem.changed(problem) and problem is not None:
             log = structlog.get_logger()
-            log.warning("release of the API server not known", problem=problem)
+            log.warning("API server release unknown", problem=problem)
 
 
 def _release(body: Mapping[str, Any]) -> tuple[int, int] | None:

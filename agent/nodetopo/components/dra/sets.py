@@ -81,7 +81,7 @@ def gpu_sets(
     members = {gpu.id: gpu.numa_node for gpu in snapshot.gpus if gpu.id in addresses}
     chosen = chosen_sets(allocator, members, wanted, room)
     return tuple(
-        GpuSet(name=_name("gpus", [addresses[it] for it in ids]), gpus=ids) for ids in chosen
+        GpuSet(name=_name("gpus", [addresses[gpu] for gpu in ids]), gpus=ids) for ids in chosen
     )
 
 

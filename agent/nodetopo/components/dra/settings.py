@@ -12,7 +12,7 @@ class DraSettings(GpuSettings):
     """The settings of the GPUs and of our driver."""
 
     dra_unhealthy: str = DEVICES.choice(
-        "keep",  # as with a device plugin: only a person knows what the pod is worth
+        "keep",  # as with a device plugin: only a person knows the value of the pod
         "what becomes of pods whose GPUs by claim turn unhealthy",
         "keep",
         "evict",

@@ -12,8 +12,8 @@ slices by name and devices in their order (k8s.io/dynamic-resource-allocation v0
 
 Each slice costs the scheduler time for every pod, so a node has one slice of devices if they fit.
 The allocator evaluates selectors device by device until one fits, and a claim fits devices of one
-group only; therefore the best device of each group stands in front. Every write goes to all
-watchers, so an order is kept while it leads each claim to the right device.
+group only; therefore the best device of each group comes first. Every write goes to all watchers,
+so an order is kept while it leads each claim to the right device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,8 +141,8 @@ def _chunks(node: str, observed: Mapping[str, Json]) -> list[list[str]]:
 def _arranged(groups: Sequence[Group], before: Sequence[Sequence[str]]) -> list[list[Json]]:
     """Return the devices of *groups* slice by slice, each slice in order.
 
-    They stay as they are in *before*, or at least in the slices that they are in, as long as that
-    leads the next claims to the right devices; by then there is another order.
+    They keep the order of *before*, or at least their slices, while that leads the next claims to
+    the right devices; by then there is another order.
     """
     bodies = {device["name"]: device for group in groups for device in group.devices}
     order = _laid_out(groups, [name for chunk in before for name in chunk])
@@ -152,15 +152,15 @@ def _arranged(groups: Sequence[Group], before: Sequence[Sequence[str]]) -> list[
     if stayed == [[*chunk] for chunk in before]:
         options.insert(0, stayed)
     chunks = [order[at : at + MOST_DEVICES] for at in range(0, len(order), MOST_DEVICES)]
-    for each in options:
-        if all(each) and _leads(groups, [name for chunk in each for name in chunk]):
-            chunks = each
+    for option in options:
+        if all(option) and _leads(groups, [name for chunk in option for name in chunk]):
+            chunks = option
             break
     return [[bodies[name] for name in chunk] for chunk in chunks]
 
 
 def _stayed(order: Iterable[str], before: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return the devices of *order* in the slices of *before*, new ones behind where there is room.
+    """Return the devices of *order* in the slices of *before*, then new ones where there is room.
 
     A device that comes or goes so changes one slice.
     """

@@ -120,7 +120,7 @@ class Gpus(Component):
         plugins, pause, states = self.plugins, self.pause, self.plugins.states
         hand_over = plugins.hand_over
         return not_ready(
-            snapshot=plugins.taken,  # a snapshot that is not offered yet makes nobody ready
+            snapshot=plugins.taken,  # an unoffered snapshot does not make the node ready
             nvml=self.kernel.target.machine.nvml(),
             is_registered={name: state.is_registered for name, state in states.items()},
             conflicts=conflicts(states),

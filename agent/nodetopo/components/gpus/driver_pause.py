@@ -12,8 +12,7 @@ from nodetopo.model.notice import Notice
 from nodetopo.model.operator_labels import driver_claim
 
 LONG_S = 3600.0
-"""A pause that lasts so long is reported as a warning, and then once in every such time. An upgrade
-of the driver takes minutes."""
+"""Duration after which a pause is reported as a warning, and again after each further one."""
 
 PAUSED, RESUMED, LONG = "DriverPaused", "DriverResumed", "DriverPausedLong"
 """Reasons of Events."""
@@ -50,7 +49,7 @@ class DriverPause:
 
     @property
     def claim(self) -> str | None:
-        """The label, ``key=value``, that asks for the driver; ``None`` while none does."""
+        """The label, ``key=value``, that requests the driver; ``None`` while none does."""
         return self._claim
 
     @property

@@ -28,7 +28,7 @@ class ExpectedGpuCount:
         self._type: str | None = None
 
     def note(self, labels: Mapping[str, str]) -> None:
-        """Take the Node's labels, of which one is the instance type."""
+        """Take the Node's labels, which include the instance type."""
         self._type = labels.get(INSTANCE_TYPE)
 
     def put_into(self, snapshot: Snapshot) -> Snapshot:
@@ -44,7 +44,7 @@ class ExpectedGpuCount:
         elif present is not None:
             self._most = max(present, self._most or 0)
         found = [expected_by_history(self._most), gpus_of_type(self._type)]
-        return max((it for it in found if it), key=lambda it: it.count, default=None)
+        return max((count for count in found if count), key=lambda it: it.count, default=None)
 
 
 def expected_by_setting(count: int) -> ExpectedGpus:
@@ -53,7 +53,7 @@ def expected_by_setting(count: int) -> ExpectedGpus:
 
 
 def expected_by_history(most: int | None) -> ExpectedGpus | None:
-    """Return that the machine has had *most* GPUs; ``None`` where it is not known."""
+    """Return that the machine has had *most* GPUs; ``None`` if unknown."""
     return ExpectedGpus(count=most, source="the machine has had") if most else None
 
 
@@ -62,8 +62,8 @@ def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | N
     if settings.expect_gpus is not None:
         return expected_by_setting(settings.expect_gpus)
     path = _count_file(settings, state)
-    known = None if path is None else GpuCountFile(path).load()
-    return None if known is None else expected_by_history(known.gpus)
+    saved = None if path is None else GpuCountFile(path).load()
+    return None if saved is None else expected_by_history(saved.gpus)
 
 
 def _count_file(settings: GpuSettings, state: Path | None) -> Path | None:

@@ -66,7 +66,7 @@ class HandOverFiles:
             return plan
         setup = NodeSetup.of(snapshot.host)
         if not self._is_simulated:
-            # A scan may have begun before the files changed, so that it only says when to read.
+            # A scan can have begun before the files changed, so it only triggers a reading.
             state = file_state(plan.settings.host_root, self._setup), setup
             if state != self._setup_seen:
                 folders = self._setup.folders

@@ -65,7 +65,7 @@ class OfferNotices:
             return
         if now.problem is not None:
             yield _notice("NoHandOver", now.problem, is_warning=True)
-        elif before is not None:  # the log has that of the start
+        elif before is not None:  # the log has the first list
             message = f"devices reach containers by {now.strategy}: {now.reason}"
             yield _notice("HandOverChanged", message, is_warning=False)
 

@@ -126,14 +126,14 @@ class Placement:
         if current is None:
             return preferred(None, available, required, size)
         if not self._ends.keys().isdisjoint(available):
-            # What is offered is free: another pod may get it before the next look at its end.
+            # Offered devices are free: another pod can get one before the next look at its end.
             self._ends = {gpu: end for gpu, end in self._ends.items() if gpu not in available}
         return preferred(
             current.allocator, available, required, size, current.degraded, ends=self._ends
         )
 
     def example(self, size: int) -> Allocation | None:
-        """Return the best *size* usable devices, all where there are fewer; ``None`` for none."""
+        """Return the best *size* usable devices, all if there are fewer; ``None`` for none."""
         current = self._current
         if current is None:
             return None
@@ -200,7 +200,7 @@ def placement_rules(
 def _account(
     current: _Current, allocation: Allocation, available: Sequence[str] | None
 ) -> dict[str, object]:
-    """Return the keys for *allocation*; *available* is ``None`` where that is not known."""
+    """Return the keys for *allocation*; *available* is ``None`` if unknown."""
     explanation = current.explanation
     if isinstance(explanation, SharedExplanation):
         return shared_account(allocation, explanation, is_pool_known=available is not None)

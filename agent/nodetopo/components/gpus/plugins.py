@@ -77,7 +77,7 @@ class PluginSet:
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
         self._companion = companion
-        self._lock = threading.Lock()  # held by whoever changes what is below
+        self._lock = threading.Lock()  # held while changing the attributes below
         self._plan, self._places = self._planned(settings, table)
         self._known = known
         self._gpus: tuple[Gpu, ...] = () if known is None else known.load()
@@ -170,7 +170,7 @@ class PluginSet:
 
     @property
     def running(self) -> Mapping[str, DevicePlugin]:
-        """Every plugin by its resource, those of GPUs first."""
+        """Every plugin by its resource, GPUs' plugins first."""
         return dict(self._plugins())
 
     @property
@@ -271,7 +271,7 @@ class PluginSet:
                 pool.submit(plugin.stop)
 
     def _plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
-        """Yield every plugin by its resource, those of GPUs first."""
+        """Yield every plugin by its resource, GPUs' plugins first."""
         yield from ((name, served.plugin) for name, served in self._keeper.served.items())
         yield from self._companion().plugins()
 
@@ -306,7 +306,7 @@ class PluginSet:
         plan = self._files.choose(plan, snapshot, offered)
         if self._known is not None:
             self._known.save(known.gpus)
-        # Before a container may need them.
+        # Before a container can need them.
         offered = self._files.write(plan, known, offered, minors)
 
         wanted = {
@@ -319,17 +319,19 @@ class PluginSet:
         }
         self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
-        companion.serve([(it.resource, it.placement.prefer) for it in self.served])
+        companion.serve(
+            [(resource.resource, resource.placement.prefer) for resource in self.served]
+        )
 
     def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
         """Return the offer: all devices, or with ``auto`` those that no DRA driver gives out."""
         served = NOBODY if plan.settings.offer_gpus == "always" else self._served_by_dra
         own = [gpu for gpu in known.gpus if not served.has(gpu.id)]
         offered = offer(replace(known, gpus=tuple(own)), plan.rules, minors, self._health)
-        names = {it.name for it in offered.resources}
+        names = {resource.name for resource in offered.resources}
         theirs = {name: by for name, by in served.resources.items() if name in names}
         self._heeded = replace(served, resources=theirs)
-        resources = tuple(it for it in offered.resources if it.name not in theirs)
+        resources = tuple(resource for resource in offered.resources if resource.name not in theirs)
         refusals = [Refusal(resource=None, reason=reason) for reason in self._heeded.sentences()]
         return replace(offered, resources=resources, refusals=(*offered.refusals, *refusals))
 

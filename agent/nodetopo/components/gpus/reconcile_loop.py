@@ -72,7 +72,7 @@ class ReconcileLoop(PeriodicLoop):
                 self._scan()
         self._reload()
 
-        # Also a snapshot that says nothing new is offered: the host's files may have changed.
+        # Offer an unchanged snapshot too: the host's files may have changed.
         current = kernel.store.current
         view = _NOT_WATCHED if self._health is None else self._health.view
         if current:

@@ -106,7 +106,7 @@ class RegistrationLoop(PeriodicLoop):
         """Ask the kubelet, and judge each resource by the answer."""
         try:
             offer = self.kubelet.offer()
-        except UnreadableError:  # what is not known is no reason for doubt
+        except UnreadableError:  # an unknown list is no reason for doubt
             self._missing.clear()
             for plugin in plugins.values():
                 plugin.confirm()
@@ -126,7 +126,7 @@ class RegistrationLoop(PeriodicLoop):
             plugin.confirm()
             return
         if not state.is_registered and state.unlisted is None:
-            self._missing.pop(resource, None)  # it is not registered, and knows it
+            self._missing.pop(resource, None)  # the plugin knows that it is not registered
             return
         missing = self._missing.setdefault(resource, _Missing(since=now))
         if missing.doubted_at is None:

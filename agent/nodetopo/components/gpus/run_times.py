@@ -35,7 +35,7 @@ OUTAGE_ATTEMPTS = 6
 """Looks in a row that the kubelet left unanswered, after which its silence is reported."""
 
 REMEMBERED = 1024
-"""Pods, and owners, of which something is kept; a kubelet runs 110 pods unless configured."""
+"""Most pods, and owners, remembered; a kubelet runs 110 pods unless configured."""
 
 RUNS_KEPT = 15
 """Earlier runs of an owner that count: the median of so few follows a change within some runs."""
@@ -49,7 +49,7 @@ class _Known(NamedTuple):
 
     Attributes:
         own_s: the run time in its annotation.
-        deadlines: its own and that of its Job, in seconds since 1970, if any.
+        deadlines: of the pod and its Job, in seconds since 1970, if any.
         owner: the uid of the object that controls it.
     """
 
@@ -89,7 +89,7 @@ class PodRunTimes(Watch):
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
         """Record a pod's facts, or its run time once it has ended."""
         metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
-        if spec.get("nodeName") != self._node:  # a proxy may ignore the selector
+        if spec.get("nodeName") != self._node:  # a proxy can ignore the selector
             return
         name = str(metadata.get("namespace")), str(metadata.get("name"))
         start, controller = moment(status.get("startTime")), _controller(metadata)
@@ -139,15 +139,15 @@ class PodRunTimes(Watch):
 
     def _count(self, uid: str, owner: str, start: datetime, status: Mapping[str, Any]) -> None:
         """Add the run of a pod to the history of *owner*, once."""
-        states = (part(one, "state") for one in parts(status, "containerStatuses"))
+        states = (part(container, "state") for container in parts(status, "containerStatuses"))
         ends = [moment(part(state, "terminated").get("finishedAt")) for state in states]
-        known = [end for end in ends if end is not None]
-        if uid in self._counted or not known:
+        ended = [end for end in ends if end is not None]
+        if uid in self._counted or not ended:
             return
         self._counted[uid] = None
         _limit(self._counted)
         self._runs.setdefault(owner, deque(maxlen=RUNS_KEPT)).append(
-            (max(known) - start).total_seconds()
+            (max(ended) - start).total_seconds()
         )
         self._runs.move_to_end(owner)
         _limit(self._runs)
@@ -177,10 +177,10 @@ class RunTimesLoop(PeriodicLoop):
         except UnreadableError as error:
             self._expect(NO_ENDS)
             if self._outage.failed():
-                log.warning("run times not expected", error=str(error))
+                log.warning("run times unknown", error=str(error))
             return LOOK_S
         if self._outage.ended():
-            log.info("run times expected again")
+            log.info("run times known again")
         self._expect(
             {
                 device.id: self.watch.end(pod.namespace, pod.name)
@@ -198,7 +198,7 @@ class RunTimesLoop(PeriodicLoop):
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the reference to the object that controls a pod, e.g. its Job; ``None`` for none."""
     owners = parts(metadata, "ownerReferences")
-    return next((one for one in owners if one.get("controller") is True), None)
+    return next((owner for owner in owners if owner.get("controller") is True), None)
 
 
 def _deadline(spec: Mapping[str, Any], start: datetime) -> float | None:

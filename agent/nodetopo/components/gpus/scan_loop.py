@@ -1,4 +1,4 @@
-"""The loop that reads the node: periodically, and when somebody asks for it."""
+"""The loop that reads the node: periodically, and on request."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ class ScanLoop(PeriodicLoop):
         health: gets every scan, and can request an early one; ``None`` for none.
         on_scan: called after each scan.
         beat: called every :data:`BEAT_S`, except during a scan, to show that the loop lives.
-        clock: monotonic seconds, the same as that of *health*.
+        clock: monotonic seconds, the same clock as for *health*.
         claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
             scanned. ``None`` without a reason.
         expected: knows the machine's GPU count; ``None`` if none is known.
@@ -157,7 +157,7 @@ class ScanLoop(PeriodicLoop):
             )
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
-        """Wait for *seconds*, or until somebody asks for a scan."""
+        """Wait for *seconds*, or until a scan is requested."""
         left_s = seconds
         while left_s > 0 and not stopping.is_set():
             self._beat()

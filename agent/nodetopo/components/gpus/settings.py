@@ -111,7 +111,7 @@ class GpuSettings(KernelSettings):
         is_live=True,
     )
     cdi_kind: str = CONTAINERS.setting(
-        "nvidia.com/gpu",  # what nvidia-ctk writes into /var/run/cdi
+        "nvidia.com/gpu",  # the kind that nvidia-ctk writes into /var/run/cdi
         values.resource,
         "vendor/class of the CDI devices",
         "NAME",

@@ -53,7 +53,7 @@ class HealthFile:
         self.path = path
         self.damage: str | None = None
         self._file = HostFile(path, mode=0o600)
-        self._content: bytes | None = None  # as it was read or written last
+        self._content: bytes | None = None  # as last read or written
         self._is_there = False
         self._problem = Outage()
 
@@ -114,7 +114,7 @@ class HealthFile:
             return verdicts(decode(content.decode("utf-8"))) != verdicts(state)
         except FileNotFoundError:
             return False
-        # A directory, a link, a pipe, a file that we may not read, or no such document.
+        # A directory, a link, a pipe, an unreadable file, or another document.
         except (OSError, DecodeError, UnicodeDecodeError):
             return True
 
@@ -168,17 +168,17 @@ class GpuCountFile:
         """Return the most GPUs so far, *present* of them now; ``None`` where none was ever seen."""
         if self._known is None or not self._path.exists():
             self._known = self.load()
-        known = self._known
-        if known is not None and None not in (known.machine, machine) and known.machine != machine:
-            known = None
-        before = 0 if known is None else known.gpus
+        saved = self._known
+        if saved is not None and None not in (saved.machine, machine) and saved.machine != machine:
+            saved = None
+        before = 0 if saved is None else saved.gpus
         if present is not None and present > before:
-            known = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
-            problem = self._file.write(json.dumps(to_plain(known)) + "\n")
+            saved = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
+            problem = self._file.write(json.dumps(to_plain(saved)) + "\n")
             if self._problem.changed(problem) and problem is not None:
-                structlog.get_logger().warning("number of GPUs not remembered", problem=problem)
-        self._known = known
-        return None if known is None else known.gpus
+                structlog.get_logger().warning("GPU count not saved", problem=problem)
+        self._known = saved
+        return None if saved is None else saved.gpus
 
     def load(self) -> _Count | None:
         """Return the file's content; ``None`` without a usable file."""
@@ -186,10 +186,10 @@ class GpuCountFile:
         if text is None:
             return None
         try:
-            found = from_plain(_Count, load_json(text), [])
+            document = from_plain(_Count, load_json(text), [])
         except DecodeError:
             return None
-        return found if found.schema == COUNT_SCHEMA else None
+        return document if document.schema == COUNT_SCHEMA else None
 
 
 class KnownGpus:
@@ -223,7 +223,7 @@ class KnownGpus:
     def save(self, gpus: Sequence[Gpu]) -> None:
         """Remember *gpus*; a problem with the file is logged once and survived."""
         kept = tuple(
-            Gpu(  # what a device is made from; the rest changes, and is read again
+            Gpu(  # the parts of a device; the rest changes, and is reread
                 index=gpu.index,
                 uuid=gpu.uuid,
                 minor=gpu.minor,

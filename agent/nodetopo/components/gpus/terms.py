@@ -8,7 +8,7 @@ START = Start.AT_ONCE
 
 
 def is_wanted(_kernel: Kernel) -> bool:
-    """Return that it is: whatever is offered or published begins with a scan."""
+    """Return that it is: offers and publications begin with a scan."""
     return True
 
 

@@ -21,7 +21,7 @@ def is_settled(snapshot: Snapshot) -> bool:
     lost = sum(gpu.is_lost and gpu.fabric is None for gpu in snapshot.gpus)
     if lost and (registered or lost == len(snapshot.gpus)):
         return False
-    return all(it.state is FabricState.COMPLETED and not it.status for it in registered)
+    return all(fabric.state is FabricState.COMPLETED and not fabric.status for fabric in registered)
 
 
 def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:

@@ -56,7 +56,7 @@ def described(snapshot: Snapshot) -> tuple[Gpu, ...]:
         return ()
     model = min(counts, key=lambda name: (name is None, -counts[name], name or ""))
     if lost := sum(map(is_of_lost_model, gpus)):
-        # All of them may be of any of the other models, or of one that no GPU named.
+        # All of them could be of any other model, or of an unnamed one.
         others = [(-counts[name] - lost, name) for name in counts if name not in (None, model)]
         if model is None or min([*others, (-lost, "")]) < (-counts[model], model):
             return ()
@@ -80,7 +80,7 @@ def _of_node(fact: _Value) -> _Value:
 
 
 def _of_gpu(fact: Callable[[Gpu], _Fact | None]) -> Callable[[Snapshot], _Fact | None]:
-    """Return *fact* of the model that stands for the node."""
+    """Return *fact* of the model that represents the node."""
     return lambda snapshot: first_known(described(snapshot), fact)
 
 
@@ -146,7 +146,7 @@ def _mode(snapshot: Snapshot) -> str | None:
     modes = {_MODES.get(pci_class or "", "unknown") for pci_class in classes}
     if len(modes) > 1:
         return "unknown"
-    # One that was lost before its PCI function was read may be of another class.
+    # A GPU lost before its PCI function was read can be of another class.
     return None if len(placed) < len(gpus) and modes != {"unknown"} else modes.pop()
 
 

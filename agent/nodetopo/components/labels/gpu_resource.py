@@ -160,7 +160,7 @@ def mixed(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, ResourceFacts]:
 
 
 def _facts(parts: Sequence[_Part]) -> ResourceFacts:
-    """Return the facts of *parts*, which are alike: the first stands for all."""
+    """Return the facts of *parts*, which are alike: the first represents all."""
     gpu, first = parts[0]
     name = _profile(first)
     attributes = next((it.attributes for _, it in parts if it.attributes is not None), None)
@@ -203,8 +203,8 @@ class _Suffix:
         """Return the label ``nvidia.com/gpu.*``."""
 
         def value(snapshot: Snapshot, rules: LabelRules) -> RawValue:
-            known = facts(snapshot, rules)
-            return None if known is None else self.value(known)
+            described = facts(snapshot, rules)
+            return None if described is None else self.value(described)
 
         return RuledLabel(
             key=f"{GPU_RESOURCE}.{self.name}",

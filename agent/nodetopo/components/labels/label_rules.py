@@ -12,12 +12,12 @@ _NO_LEVELS: Mapping[str, str] = MappingProxyType({})
 
 
 def label_rules(settings: LabelSettings, levels: Mapping[str, str] = _NO_LEVELS) -> LabelRules:
-    """Return the rules of *settings* for a node that stands at *levels*, value by tier."""
+    """Return the rules of *settings* for a node at *levels*, value by tier."""
     slicing = settings.time_slicing or TimeSlicing()
     shared = {}
     for name, count in slicing.replicas.items():
-        # Labels stay NVIDIA's, whatever domain the resources are offered in, and whole GPUs are
-        # nvidia.com/gpu, whatever they are called.
+        # Labels stay NVIDIA's in any domain of the resources, and whole GPUs are
+        # nvidia.com/gpu under any name.
         word = "gpu" if name == settings.resource_name else name.rpartition("/")[2]
         label = SharedLabel(replicas=count, is_renamed=slicing.is_renamed)
         shared[f"nvidia.com/{word}"] = label

@@ -15,7 +15,7 @@ from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.errors import InputError, closest
 
 MAX_TIERS = 8
-"""KAI and Kueue take 16 levels, of which region, zone, NVLink and the host need some."""
+"""KAI and Kueue accept 16 levels, including region, zone, NVLink and the host."""
 
 REGION = "topology.kubernetes.io/region"
 ZONE = "topology.kubernetes.io/zone"
@@ -152,7 +152,7 @@ class Level:
 
     Attributes:
         name: ``region``, ``zone``, or ``tier-<n>``, 0 being the nearest to the node.
-        key, value: the label as it stands on the Node.
+        key, value: the label on the Node.
     """
 
     name: str
@@ -168,7 +168,7 @@ def node_levels(labels: Mapping[str, str], only: Platform | None = None) -> tupl
     their numbers.
     """
     candidates = PLATFORMS if only is None else (only,)
-    matching = next((it for it in candidates if labels.get(it.keys[0])), None)
+    matching = next((platform for platform in candidates if labels.get(platform.keys[0])), None)
     keys = tuple(enumerate(matching.keys if matching else ()))
     named = (("region", REGION), ("zone", ZONE), *((f"tier-{n}", key) for n, key in keys[::-1]))
     return tuple(
@@ -271,15 +271,15 @@ def qualified(names: Sequence[str]) -> str:
     """Return the value of the last of *names*, distinguished by its parents, broadest first.
 
     Readable where every name is plain and has no joint, so that no two places share a value:
-    kube-scheduler, LWS, JobSet and Volcano take a value for the same place wherever they meet it,
-    so that rack ``1`` of two blocks is one rack.
+    kube-scheduler, LWS, JobSet and Volcano treat equal values as the same place, so that rack ``1``
+    of two blocks is one rack.
     """
     joined = _JOINT.join(names)
     is_clear = all(_PLAIN.fullmatch(name) and _JOINT not in name for name in names)
     if is_clear and _PLAIN.fullmatch(joined):
         return joined
     # With their lengths, so that no character of a name can be taken for the end of one.
-    return digest(names[0] if len(names) == 1 else "".join(f"{len(it)}:{it}" for it in names))
+    return digest(names[0] if len(names) == 1 else "".join(f"{len(name)}:{name}" for name in names))
 
 
 def digest(name: str) -> str:

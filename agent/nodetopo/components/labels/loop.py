@@ -80,7 +80,7 @@ class LabelsLoop(PeriodicLoop):
             desired: derives labels from a snapshot.
             watch: of the Node, if one is already running.
             clock: for pauses.
-            is_watch_wanted: whether others need the watch, whatever the outputs are.
+            is_watch_wanted: whether others need the watch, regardless of the outputs.
             spread: random; with ``settings.once`` nothing waits.
         """
         spread = at_once if settings.once else spread
@@ -105,7 +105,7 @@ class LabelsLoop(PeriodicLoop):
         self._absence = AbsenceProof()
         self._generation = 0
         self._uid: str | None = None
-        self._watch.subscribe(self._note)  # the last: a running watch calls it at once
+        self._watch.subscribe(self._note)  # last: a running watch calls it at once
 
     @property
     def watch(self) -> NodeWatch:
@@ -263,13 +263,13 @@ def desired_labels(
     ok_key = rules.own(OK_KEY)
     annotations: dict[str, str] | None = None
     if ok_key in desired or (ok_key not in missing and is_complete(snapshot)):
-        reason = topology_reason(snapshot)  # why the topology is not as built, if it is not
+        reason = topology_reason(snapshot)  # the reason, if the topology is not as built
         annotations = {} if reason is None else {rules.own(REASON_KEY): reason}
     return DesiredLabels(labels=desired, unread=missing, annotations=annotations)
 
 
 Tiers = Mapping[str, str] | None
-"""Value by tier; ``None`` where they are not known yet."""
+"""Value by tier; ``None`` while unknown."""
 
 
 class NodeTiers:
@@ -299,13 +299,13 @@ class NodeTiers:
     @property
     def needs_labels(self) -> bool:
         """Whether tiers depend on the labels of the Node."""
-        if self._wanted != OFF:  # the file may name fewer tiers than they
+        if self._wanted != OFF:  # the file can name fewer tiers than the labels
             return True
         file = self._file
         return file is not None and bool(file.labels) and not file.nodes.get(self._node)
 
     def note(self, labels: Mapping[str, str]) -> None:
-        """Take the labels of the Node as they are now, whoever wrote them."""
+        """Take the Node's current labels, from any writer."""
         self._labels = dict(labels)
 
     def tiers(self) -> Tiers:

@@ -60,10 +60,10 @@ def _distance(snapshot: Snapshot) -> str | None:
     distances, ours = hca_closeness(snapshot), network_cards(snapshot) or ()
     worst: Closeness | None = None
     for gpu in snapshot.gpus:
-        known = [distances[gpu.index, at] for at in ours if (gpu.index, at) in distances]
-        if not known:
+        near = [distances[gpu.index, at] for at in ours if (gpu.index, at) in distances]
+        if not near:
             return None
-        worst = min(known) if worst is None else max(worst, min(known))
+        worst = min(near) if worst is None else max(worst, min(near))
     return None if worst is None else word(worst).lower()
 
 
@@ -85,7 +85,7 @@ def _rails(snapshot: Snapshot) -> int | None:
     singles = {
         gpu: min(own) for gpu, group in nearest.items() if len(own := group & {*positions}) == 1
     }
-    # A GPU far from all cards takes a card from nobody, and has none.
+    # A GPU far from all cards takes no card.
     nearest_gpu = {
         at: min(distance for (_, other), distance in distances.items() if other == at)
         for at in singles.values()

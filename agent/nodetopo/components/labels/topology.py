@@ -64,7 +64,7 @@ def _partition(snapshot: Snapshot) -> str | None:
     if not is_settled(snapshot):
         return None
     fabric = clique(snapshot)
-    # The one value with a dot that is safe: it repeats its parent, the domain, before it.
+    # The only safe value with a dot: its parent, the domain, is its prefix.
     return _own_domain(snapshot) if fabric is None else str(fabric)
 
 

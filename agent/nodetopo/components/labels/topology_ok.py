@@ -72,7 +72,7 @@ def _faults(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _links_down(snapshot: Snapshot) -> Iterator[str]:
-    """Name the GPUs of which some links are down that are wired."""
+    """Name the GPUs with wired links that are down."""
     judged = wired_gpus(snapshot) - gpus_out_of_nvlink(snapshot)
     for gpu in (gpu for gpu in snapshot.gpus if gpu.index in judged):
         own = [link for link in snapshot.nvlinks or () if link.gpu == gpu.index]

@@ -19,7 +19,7 @@ SCHEMA = "nodetopo/status/v1"
 """Of the page as JSON; docs/reference/schema/status.json describes it."""
 
 LEAST_REFRESH_S, MOST_REFRESH_S = 5, 3600
-"""Between two loads of a page that asks for it with ``?refresh=``."""
+"""Bounds of the interval between two loads of a page with ``?refresh=``."""
 
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,7 +33,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "X-Frame-Options": "DENY",
     }
 )
-"""Of every answer: another site can neither frame the page nor read it, nor learn of it."""
+"""Of every answer: another site can neither frame, read nor detect the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ def _document(shown: View) -> dict[str, Any]:
     document = {"schema": SCHEMA, **asdict(shown), "settings": dict(shown.settings)}
     for row in document["findings"]:
         named = ("subject", "observed", "expected")
-        row["findings"] = [dict(zip(named, one, strict=True)) for one in row["findings"]]
+        row["findings"] = [dict(zip(named, finding, strict=True)) for finding in row["findings"]]
     for row in document["reports"]:
         named = ("inputs", "reasons", "checks")
-        row["missing"] = [dict(zip(named, one, strict=True)) for one in row["missing"]]
+        row["missing"] = [dict(zip(named, missing, strict=True)) for missing in row["missing"]]
     return document
 
 
@@ -106,7 +106,7 @@ def _harmless(value: Any) -> Any:
         case dict():
             return {_harmless(key): _harmless(it) for key, it in value.items()}
         case list() | tuple():
-            return [_harmless(it) for it in value]
+            return [_harmless(item) for item in value]
     return value
 
 

@@ -158,7 +158,7 @@ def _holder(row: GpuRow) -> str:
 
 
 def _band_text(row: GpuRow) -> str | None:
-    """Return the same as short as a card is narrow; ``None`` where it is not known."""
+    """Return the same as short as a card is narrow; ``None`` if unknown."""
     if row.holders is None:
         return None
     if row.parts:

@@ -16,12 +16,12 @@ class PageSettings(KernelSettings):
         before="log_format",
     )
     status_page_everywhere: bool = LOG.switch(
-        False,  # it shows what checks find; localhost is reached by port-forward alone
+        False,  # it shows findings; only port-forward reaches localhost
         "serve the page on metrics-address too, not on localhost alone",
         before="log_format",
     )
     status_page_pods: bool = LOG.switch(
-        False,  # whoever reaches the address would learn what runs here
+        False,  # anyone who reaches the address would see the pods
         "name on it the pods that hold GPUs",
         before="log_format",
     )

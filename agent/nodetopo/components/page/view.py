@@ -45,8 +45,8 @@ class GpuRow:
     Attributes:
         state: ``healthy``, ``degraded``, ``unhealthy`` or ``unknown``.
         reason: for a person; ``None`` for a sound GPU.
-        holders: who has it or a part of it, ``pod 1`` or a name; empty where it is free, ``None``
-            where that is not known.
+        holders: who has it or a part of it, ``pod 1`` or a name; empty if it is free, ``None`` if
+            unknown.
         number: of the only pod that has it, for its colour; ``None`` for none or several.
     """
 
@@ -220,19 +220,19 @@ def view(state: PageState, numbers: PodNumbers) -> View:
         reports=tuple(_report_row(name, report, pods) for name, report in state.reports.items()),
         kubelet=_kubelet(state),
         sizes=tuple(_size_rows(state)),
-        allocations=tuple(_allocation_row(one, node) for one in state.allocations),
+        allocations=tuple(_allocation_row(allocation, node) for allocation in state.allocations),
         resources=tuple(
             ResourceRow(
-                name=one.name,
-                healthy=one.healthy,
-                unhealthy=one.unhealthy,
-                registered=one.is_registered,
-                socket=one.endpoint,
-                problem=one.problem,
-                placement=one.placement,
-                allocations=one.allocations,
+                name=resource.name,
+                healthy=resource.healthy,
+                unhealthy=resource.unhealthy,
+                registered=resource.is_registered,
+                socket=resource.endpoint,
+                problem=resource.problem,
+                placement=resource.placement,
+                allocations=resource.allocations,
             )
-            for one in state.resources
+            for resource in state.resources
         ),
         refusals=state.refusals,
         xids=tuple(_xid_rows(state)),
@@ -246,7 +246,7 @@ def moment(at: datetime | None) -> str | None:
     return None if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Who holds what.
+# The holders of GPUs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +420,7 @@ def _size_rows(state: PageState) -> Iterator[SizeRow]:
         else:
             answers = admitted_sizes(state.pods.snapshot, resource.name, sizes)
         for (admitted, text), run in groupby(answers, lambda one: (one.admitted, _answer(one))):
-            alike = [one.size for one in run]
+            alike = [row.size for row in run]
             yield SizeRow(
                 resource=resource.name,
                 first=alike[0],
@@ -467,11 +467,11 @@ def _xid_rows(state: PageState) -> Iterator[XidRow]:
     gpus = () if state.snapshot is None else state.snapshot.gpus
     names = {gpu.id: gpu.name for gpu in gpus}
     for (uuid, code), count in sorted(state.xid_counts.items())[:MOST_XIDS]:
-        known = xid(code)
+        meaning = xid(code)
         yield XidRow(
             gpu=names.get(uuid, uuid),
             code=code,
             count=count,
-            meaning=known.meaning,
-            action=known.action or "",
+            meaning=meaning.meaning,
+            action=meaning.action or "",
         )

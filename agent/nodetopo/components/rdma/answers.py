@@ -71,10 +71,7 @@ class RdmaSettings:
 
 
 class JointGpuAnswers:
-    """The answers of *gpus*, of which joint placement learns which GPUs a container has.
-
-    *gpu_of* returns the GPU of each device of *resource*.
-    """
+    """The answers of *gpus*, which report a container's GPUs to the joint placement."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class HcaCompanion:
         return health.view
 
     def join(self, snapshot: Snapshot, offered: Offer) -> Offer:
-        """Remember the HCAs of *snapshot*; return *offered* with pairs, if they are asked for."""
+        """Remember the HCAs of *snapshot*; return *offered* with pairs, if enabled."""
         self._pairing = Pairing(snapshot=self._hcas.remember(snapshot))
         resource = self._plan.pair
         if resource is None:

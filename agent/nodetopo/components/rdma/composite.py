@@ -49,13 +49,15 @@ def paired(
         before: existing pairs; they stay even if a part is lost.
         resource: of the pairs.
     """
-    snapshot, keys = pairing.snapshot, [one.key for one in known]
+    snapshot, keys = pairing.snapshot, [hca.key for hca in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
     selection = select(snapshot, [pool])
     at = {gpu.id: position for position, gpu in enumerate(snapshot.gpus)}
     kept = {gpu: key for gpu, key in before.items() if gpu in at and key in keys}
     free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
-    free_hcas = [one for one in selection.hcas[resource] if keys[one] not in kept.values()]
+    free_hcas = [
+        position for position in selection.hcas[resource] if keys[position] not in kept.values()
+    ]
     chosen = pairing.gpus_for(free_hcas, free_gpus, min(len(free_hcas), len(free_gpus)))
     near = {
         snapshot.gpus[pair.gpu].id: keys[pair.hca]
@@ -65,7 +67,8 @@ def paired(
     pairs = {**kept, **near}
     alone = [snapshot.gpus[at[gpu]].name for gpu in gpus if gpu in at and gpu not in pairs]
     reasons = [
-        Refusal(resource=None, reason=f"{one.hca}: {one.reason}") for one in selection.exclusions
+        Refusal(resource=None, reason=f"{exclusion.hca}: {exclusion.reason}")
+        for exclusion in selection.exclusions
     ]
     if alone:
         reason = f"no HCA of its own on its socket for {', '.join(alone)}: offered alone"

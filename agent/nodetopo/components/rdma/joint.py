@@ -1,8 +1,8 @@
 """Joint placement: the HCAs of a pod follow its GPUs, and its GPUs its HCAs.
 
-The kubelet asks for one resource of one container after the other, in random order, and does not
-say for which pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources:
-a loop over a Go map, under the lock of one admission). So consecutive calls normally belong to one
+The kubelet allocates one resource of one container at a time, in random order, and does not name
+the pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources: a loop
+over a Go map, under the lock of one admission). So consecutive calls normally belong to one
 container: a choice follows the latest allocation of the other kind.
 
 That is a guess. It is wrong if a pod that requests only GPUs is admitted within :data:`WINDOW_S`
@@ -155,12 +155,12 @@ class JointPlacement:
             return {}
         pairing, snapshot = places.pairing, places.pairing.snapshot
         own = [places.hcas[key] for key in hcas]
-        known = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
-        if not known and not are_gpus_certain:
-            known = list(pairing.gpus_for(own, range(len(snapshot.gpus)), len(own)))
+        positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        if not positions and not are_gpus_certain:
+            positions = list(pairing.gpus_for(own, range(len(snapshot.gpus)), len(own)))
         return container_variables(
             snapshot,
-            [snapshot.gpus[at] for at in known],
+            [snapshot.gpus[at] for at in positions],
             [(snapshot.hcas or ())[at] for at in own],
             places.variables,
             pairing=pairing,
@@ -172,7 +172,7 @@ class JointPlacement:
         self._next = tuple(gpus), prefer
 
     def gave(self, kind: Kind, resource: str, devices: Iterable[str], parts: Iterable[str]) -> None:
-        """Remember that the kubelet gave *devices* of *resource*, which stand for *parts*."""
+        """Remember that the kubelet gave *devices* of *resource*, made of *parts*."""
         if self._places is None:
             return
         grant = Grant(
@@ -258,8 +258,8 @@ class JointPlacement:
     ) -> tuple[str, ...]:
         """Return the devices of *resource* that the kubelet should take.
 
-        Near the GPUs that the container has just been given. Where it has none yet, near those
-        that it would be given next: as many free GPUs as HCAs are asked for.
+        Near the GPUs that the container has just been given. Where it has none yet, near those that
+        it would be given next: as many free GPUs as requested HCAs.
         """
         places, tokens = self._places, _by_hca(available)
         if resource.pool.mode is SharingMode.SHARED or places is None:

@@ -41,7 +41,10 @@ class RdmaPlan:
         """
         config, pair = load_pools(settings), settings.gpu_hca_resource
         pools = () if config is None else config.pools
-        if pair is not None and pair in {settings.resource_name, *(it.resource for it in pools)}:
+        if pair is not None and pair in {
+            settings.resource_name,
+            *(pool.resource for pool in pools),
+        }:
             raise InputError(
                 f"gpu-hca-resource {pair} is the name of another resource",
                 "give GPUs with an HCA a name of their own",

@@ -91,7 +91,7 @@ class HcaPlugins:
             UnreadableError: an HCA has lost its device nodes.
         """
         return hca_response(
-            present_hcas({one.key: one.hca for one in self._known}, keys),
+            present_hcas({hca.key: hca.hca for hca in self._known}, keys),
             plan.answers,
             with_issm=False,
             has_connection_manager=self._has_connection_manager,
@@ -100,7 +100,7 @@ class HcaPlugins:
     def remember(self, snapshot: Snapshot) -> Snapshot:
         """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order."""
         self._known = remembered_hcas(self._known, snapshot)
-        return replace(snapshot, hcas=tuple(one.hca for one in self._known))
+        return replace(snapshot, hcas=tuple(hca.hca for hca in self._known))
 
     def take(
         self,
@@ -186,13 +186,13 @@ class HcaPlugins:
         if pairing is None or not gpus:
             return {**line, "said": f"{', '.join(hcas)}: no GPU was given to the container before"}
         pairs = pairing.matched(gpus, [positions[key] for key in keys if key in positions])
-        said = ", ".join(
+        names = ", ".join(
             f"{pairing.snapshot.gpus[pair.gpu].name} "
             f"{(pairing.snapshot.hcas or ())[pair.hca].name}"
             f" {'?' if pair.closeness is None else word(pair.closeness)}"
             for pair in pairs
         )
-        return {**line, "said": f"follows the GPUs of the container: {said}"}
+        return {**line, "said": f"follows the GPUs of the container: {names}"}
 
     def _with_specification(
         self, plan: RdmaPlan, offered: RdmaOffer, taken: Collection[str]

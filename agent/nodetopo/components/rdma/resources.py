@@ -1,8 +1,8 @@
 """Which RDMA resources a node offers, and their devices.
 
 A device is one HCA and a token: ``0000:18:00.0::3`` is the fourth container's share of the HCA at
-that address. The kubelet counts tokens and keeps NUMA nodes; which HCA a token stands for is in
-its id, so that a choice among tokens is a choice among HCAs.
+that address. The kubelet counts tokens and keeps NUMA nodes; a token's id contains its HCA, so that
+a choice among tokens is a choice among HCAs.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -68,13 +68,14 @@ def offer_hcas(
     """
     selection = select(snapshot, pools)
     hcas = snapshot.hcas or ()
-    keys = [one.key for one in known]
-    bad = {one.key for one in known if one.is_lost}.union(unhealthy)
+    keys = [hca.key for hca in known]
+    bad = {hca.key for hca in known if hca.is_lost}.union(unhealthy)
     refusals = [
         Refusal(
-            resource=None, reason=f"{one.hca} is not in {one.resource or 'any pool'}: {one.reason}"
+            resource=None,
+            reason=f"{each.hca} is not in {each.resource or 'any pool'}: {each.reason}",
         )
-        for one in selection.exclusions
+        for each in selection.exclusions
     ]
     resources = []
     for pool in pools:

@@ -54,7 +54,7 @@ class HcaSettings(GpuSettings):
         is_live=True,
     )
     job_variables: tuple[JobVariable, ...] = RDMA.setting(
-        (),  # a job may have its own, or choose among HCAs in ways that a list would hinder
+        (),  # a job can set its own, or choose among HCAs in ways that a list would hinder
         policies.job_variables,
         "variables for containers with HCAs, by comma; a pod's own win: "
         f"{', '.join(JobVariable)}; or all, or none",

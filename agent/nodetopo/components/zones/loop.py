@@ -45,12 +45,14 @@ KUBELET_RETRY_S = (LOOK_S, 30.0)
 """First and longest pause after the kubelet did not answer, doubled in between, full jitter."""
 
 START_S = 30.0
-"""A first look waits up to so long, at random: 15,000 agents that start together and have an
-object to create each are 500 writes a second then."""
+"""Longest random delay of the first look: 15,000 agents that start together and have an object to
+create each are 500 writes a second then.
+"""
 
 GAP_S = 5.0
-"""After a look the next waits so long, whatever changes: at most twelve writes a minute for a node
-whose pods come and go all the time."""
+"""Pause between looks, regardless of changes: at most twelve writes a minute for a node whose pods
+come and go all the time.
+"""
 
 NEW_NODE_S = (5.0, 30.0)
 """The same after the Node was recreated: by then the garbage collector has deleted the old Node's
@@ -220,7 +222,7 @@ class ZonesLoop(PeriodicLoop):
         Raises:
             UnreadableError: the kubelet does not answer.
         """
-        if self._zones is None:  # only zones need it
+        if self._zones is None:  # only zones need the lists
             return NodeOffer()
         asked, start = self._asked, self._kubelet.start
         self._looks_left -= 1

@@ -1,7 +1,7 @@
 """The NodeResourceTopology object (topology.node.k8s.io/v1alpha2) as plain data, and whose it is.
 
 Its schema is k8stopologyawareschedwg/noderesourcetopology-api v0.1.3, manifests/crd.yaml: lists of
-zones and attributes that the API server keeps whole, whatever part of them a writer meant.
+zones and attributes that the API server replaces as a whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ class ZoneSettings(KernelSettings):
     """The kernel's settings and the settings of zones and placements."""
 
     publish_zones: bool = CLUSTER.switch(
-        False,  # another program may, and the object's definition is not in every cluster
+        False,  # another program can, and not every cluster has the object's definition
         "write what each NUMA node has left, as a NodeResourceTopology object",
         writes=True,
     )

@@ -96,13 +96,13 @@ def zones(
     for (node, kind), sizes in _memory(offer.memory, held).items():
         amounts.setdefault(node, {})[kind] = sizes
 
-    known = {node.id: node for node in numa_nodes}
+    by_id = {node.id: node for node in numa_nodes}
     with_cpus = {node.id for node in numa_nodes if len(node.cpus)}
     shown = sorted(filter(is_shown, with_cpus | amounts.keys()))
-    online = sorted(known)
+    online = sorted(by_id)
     result = []
     for number in shown:
-        numa_node = known.get(number, NumaNode(id=number, cpus=CpuSet()))
+        numa_node = by_id.get(number, NumaNode(id=number, cpus=CpuSet()))
         resources = [
             ZoneResource(
                 name=name,
@@ -223,7 +223,10 @@ class SteadyOffer:
             offer = NodeOffer(
                 devices=(*offer.devices, *devices),
                 cpus=before.cpus if CPU in bridged else offer.cpus,
-                memory=(*offer.memory, *(it for it in before.memory if it.kind in bridged)),
+                memory=(
+                    *offer.memory,
+                    *(block for block in before.memory if block.kind in bridged),
+                ),
             )
         self._last = offer
         return offer

@@ -261,7 +261,7 @@ class Connections:
 
     def _patience_s(self) -> float | None:
         """Return the seconds until the next deadline; ``None`` without one."""
-        due = [it.ends_at for it in self._open if it.ends_at is not None]
+        due = [client.ends_at for client in self._open if client.ends_at is not None]
         if self._paused_until is not None:
             due.append(self._paused_until)
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -327,8 +327,8 @@ class Connections:
 
     def _make_room(self) -> None:
         """Close the oldest that sends its request, else the oldest that takes its answer."""
-        sending = (it for it in self._open if not it.is_made and it.answer is None)
-        taking = (it for it in self._open if it.answer is not None)
+        sending = (client for client in self._open if not client.is_made and client.answer is None)
+        taking = (client for client in self._open if client.answer is not None)
         oldest = next(sending, None) or next(taking, None)
         if oldest is not None:
             self._refuse(oldest, "limit")
@@ -367,7 +367,7 @@ class Connections:
             self._start_answer(connection, quick(request))
             return
         is_probe = request.path in self._separate
-        waiting = sum(it.is_made for it in self._open)
+        waiting = sum(client.is_made for client in self._open)
         if not is_probe and waiting >= MOST_WAITING:
             self._refused["limit"] += 1
             self._start_answer(connection, _BUSY)

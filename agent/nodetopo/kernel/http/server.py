@@ -211,7 +211,7 @@ class _Answers:
         """Log an internal error once, not at every request."""
         problem, self._problem = self._problem, repr(error)
         if problem != self._problem:
-            structlog.get_logger().error("request not answered: a bug of ours", exc_info=error)
+            structlog.get_logger().error("request failed: internal error", exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -16,7 +16,7 @@ class Group:
     """Declares the settings of one group; *title* is its heading in ``run --help``.
 
     ``before`` in a declaration names the setting of the same group that follows it in the help;
-    without it a setting stands at the end, where its class declares it.
+    without it a setting comes last, in the order of its class.
     """
 
     title: str

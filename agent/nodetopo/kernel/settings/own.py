@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from nodetopo.probes.sysfs.host import Roots
 
 HOST_DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
-"""Where every kubelet listens, whatever its root (k8s.io/kubelet v1beta1 DevicePluginPath)."""
+"""Every kubelet's socket directory, regardless of its root (k8s.io/kubelet v1beta1
+DevicePluginPath).
+"""
 
 HOST_PLUGINS_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 """Where a kubelet's plugin watcher looks, below its ``--root-dir``

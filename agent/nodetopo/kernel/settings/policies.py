@@ -27,7 +27,7 @@ RENAME = "renameByDefault"
 """NVIDIA's word for a shared resource that is offered under another name."""
 
 ONE_EACH = "failRequestsGreaterThanOne"
-"""NVIDIA's word for refusing a container that asks for several replicas."""
+"""NVIDIA's word for refusing a container that requests several replicas."""
 
 SHARED_SUFFIX = ".shared"
 """Ends the name of a renamed resource (k8s-device-plugin v0.19.0, api/config/v1/consts.go)."""
@@ -122,8 +122,8 @@ class TimeSlicing:
     Attributes:
         replicas: by resource name, 2 or more; a resource that is not in it is not shared.
         is_renamed: a shared resource is offered as its name with :data:`SHARED_SUFFIX`.
-        fails_requests_greater_than_one: a container that asks for two or more replicas is
-            refused, because they would not give it more of a GPU.
+        fails_requests_greater_than_one: a container that requests two or more replicas is refused,
+            because they would not give it more of a GPU.
     """
 
     replicas: Mapping[str, int] = field(default_factory=lambda: _EMPTY, hash=False)
@@ -240,10 +240,10 @@ def strategies(value: object) -> tuple[str, ...]:
     Raises:
         ValueError: a word is unknown, repeated, or combined with ``auto``.
     """
-    found = values.several_of(tuple(word.value for word in Strategy))(value)
-    if Strategy.AUTO in found and set(found) - {Strategy.AUTO, Strategy.DEVICE_SPECS}:
+    strategies = values.several_of(tuple(word.value for word in Strategy))(value)
+    if Strategy.AUTO in strategies and set(strategies) - {Strategy.AUTO, Strategy.DEVICE_SPECS}:
         raise ValueError("auto chooses the strategy: write it alone, or with device-specs")
-    return found
+    return strategies
 
 
 def job_variables(value: object) -> tuple[JobVariable, ...]:

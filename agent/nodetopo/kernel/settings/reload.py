@@ -170,12 +170,12 @@ class Reloader:
 
     @property
     def label(self) -> SeenLabel | None:
-        """The label that chooses the config; ``None`` where it is not known."""
+        """The label that chooses the config; ``None`` if unknown."""
         return None if self._watch is None else self._watch.seen
 
     @property
     def label_problem(self) -> str | None:
-        """Why the label that chooses the config is not known; ``None`` where it is."""
+        """Why the label that chooses the config is unknown; ``None`` where it is."""
         if self._config is None or self.label is not None:
             return None
         if self._watch is None:
@@ -310,7 +310,7 @@ class Reloader:
             if getattr(resolved.settings, name) != getattr(before.settings, name)
         ]
         name = None if config is None else config.name
-        log.info("configuration read", changed=changed, config=name)
+        log.info("configuration loaded", changed=changed, config=name)
         if changed or (config_before is not None and config_before.name != name):
             what = "configuration" if name is None else f"configuration {name}"
             text = f"{what} is in force; changed: {', '.join(changed) or 'nothing'}"

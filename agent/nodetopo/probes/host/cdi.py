@@ -64,13 +64,13 @@ def cdi_specs(
     if not places:
         has_etc = "os-release" in (files.names("etc") or ())
         return () if has_etc and files.names("run") is not None else None
-    found = [
+    specs = [
         f"{place}/{name}"
         for place in places
         for name in files.names(place) or ()
         if name.endswith(_SUFFIXES) and files.status(f"{place}/{name}") != FOLDER
     ]
-    return tuple(_spec(files, path, paths) for path in found[:_MAX_SPECS])
+    return tuple(_spec(files, path, paths) for path in specs[:_MAX_SPECS])
 
 
 def _seen(files: Files, path: str) -> str | None:

@@ -15,7 +15,7 @@ _NODE = re.compile(r"nvidia([0-9]{1,4}|ctl|-uvm(-tools)?|-modeset|-cap[0-9]{1,6}
 """Names of the driver's nodes in ``/dev`` and ``/dev/nvidia-caps``."""
 
 _CONTAINER = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
-"""The id of a container in the path of its control group, as container runtimes write it."""
+"""The id of a container in its cgroup path, as written by container runtimes."""
 
 _MOST_DESCRIPTORS = 4096
 """Most descriptors examined per process: four times an application's default limit."""
@@ -53,7 +53,7 @@ def driver_holders(procfs: Root) -> DriverHolders | None:
             unread += files.names(str(process.pid)) is not None  # or it has ended
             continue
         targets = (
-            files.link_name(f"{place}/{it}") or "" for it in islice(names, _MOST_DESCRIPTORS)
+            files.link_name(f"{place}/{name}") or "" for name in islice(names, _MOST_DESCRIPTORS)
         )
         if any(map(_NODE.fullmatch, targets)):
             group = _CONTAINER.search(files.text(f"{process.pid}/cgroup") or "")

@@ -153,7 +153,7 @@ def read_containerd(files: Files, path: str) -> RuntimeConfig | None:
         memlock_bytes=limits.memlock_bytes,
         open_files=limits.open_files,
         cdi_dirs=_texts(section.get("cdi_spec_dirs")),
-        systemd_cgroup=next((it for it in options if isinstance(it, bool)), None),
+        systemd_cgroup=next((option for option in options if isinstance(option, bool)), None),
     )
 
 
@@ -177,7 +177,7 @@ def _with_imports(files: Files, path: str) -> Iterator[Mapping[str, Any]]:
             place, _, last = target.rpartition("/")
             if "*" in last:
                 names = files.names(place or ".") or ()
-                pending.extend(f"{place}/{it}" for it in names if fnmatchcase(it, last))
+                pending.extend(f"{place}/{name}" for name in names if fnmatchcase(name, last))
             else:
                 pending.append(target)
 
@@ -288,7 +288,9 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _texts(value: Any) -> tuple[str, ...] | None:
     """Return a list's texts; None where *value* is no list."""
-    return tuple(it for it in value if isinstance(it, str)) if isinstance(value, list) else None
+    return (
+        tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else None
+    )
 
 
 def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

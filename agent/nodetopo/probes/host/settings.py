@@ -134,7 +134,7 @@ def read_host_settings(
         is_vm=is_virtual(sys, cpu),
         fabric_manager=None
         if processes is None
-        else FABRIC_MANAGER in {it.name for it in processes},
+        else FABRIC_MANAGER in {process.name for process in processes},
         peer_programs=None if processes is None else peer_programs(processes),
     )
     is_empty = all(getattr(settings, field.name) is None for field in fields(settings))
@@ -167,8 +167,8 @@ def swap_areas(files: Files) -> tuple[SwapArea, ...] | None:
 def interfaces(sysfs: Files) -> tuple[str, ...] | None:
     """Return the names of the host's network interfaces, sorted; None where sysfs lacks them.
 
-    A sysfs shows the network of whoever mounted it. A container's own shows the container's, whose
-    interfaces belong to no device, and is not taken for the host's.
+    A sysfs shows the network namespace in which it was mounted. A container's own shows the
+    container's, whose interfaces belong to no device, and is not taken for the host's.
     """
     names = [name for name in sysfs.names(_NET) or () if name not in _NO_INTERFACES]
     is_of_the_host = any(sysfs.names(f"{_NET}/{name}/device") is not None for name in names)
@@ -225,9 +225,9 @@ def hca_interrupts(
     for address, name in first.items():
         irqs = sysfs.names(f"bus/pci/devices/{address}/msi_irqs") or ()
         vectors = sorted(int(irq) for irq in irqs if is_digits(irq))[:_MAX_VECTORS]
-        sets = [cpus for it in vectors if (cpus := _traffic_cpus(procfs, it)) is not None]
+        sets = [cpus for vector in vectors if (cpus := _traffic_cpus(procfs, vector)) is not None]
         if sets:
-            union = frozenset[int]().union(*(it.cpus for it in sets))
+            union = frozenset[int]().union(*(cpus.cpus for cpus in sets))
             interrupts.append(Interrupts(hca=name, cpus=CpuSet(union), numbers=len(sets)))
     return tuple(interrupts)
 
@@ -264,7 +264,9 @@ def idle_states(files: Files, cpu: CpuTopology | None) -> tuple[IdleState, ...] 
         name = files.text(f"{place}/{state}/name")
         latency = files.number(f"{place}/{state}/latency")
         if name and latency is not None:
-            switches = (files.text(f"{_CPUS}/cpu{it}/cpuidle/{state}/disable") for it in cpu.online)
+            switches = (
+                files.text(f"{_CPUS}/cpu{number}/cpuidle/{state}/disable") for number in cpu.online
+            )
             is_disabled = all(switch == "1" for switch in switches)
             states.append(IdleState(name=name, latency_us=latency, is_disabled=is_disabled))
     return tuple(states)

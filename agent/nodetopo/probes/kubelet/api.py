@@ -147,7 +147,7 @@ class KubeletApi:
 
     @contextmanager
     def _connection(self, address: SplitResult) -> Iterator[tuple[HTTPSConnection, "_Deadline"]]:
-        """Connect, and shut the connection down at the deadline, whatever it is doing then."""
+        """Connect, and shut the connection down at the deadline, regardless of its state."""
         host, port = address.hostname or "", address.port or PORT
         if self.insecure:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

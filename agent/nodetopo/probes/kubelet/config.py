@@ -123,7 +123,7 @@ def _settings(host: Tree, sources: Sources) -> tuple[KubeletSettings, tuple[Path
 
 
 class _Files:
-    """Reads the files of one kubelet, as long as they are not too large together."""
+    """Reads the files of one kubelet, up to a total size."""
 
     def __init__(self, host: Tree) -> None:
         self.paths: list[Path] = []

@@ -73,7 +73,7 @@ class Merge:
                 self._origins |= dict.fromkeys(_leaves({key: value}), origin)
 
     def close_directory(self) -> None:
-        """Decode the result of the drop-ins as Go's encoding/json does, whatever the case of keys.
+        """Decode the result of the drop-ins as Go's encoding/json does, ignoring the case of keys.
 
         It goes through the keys in the order in which they were written out, by their bytes.
         """
@@ -321,7 +321,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[list[str]], Any]]] = MappingProxyType
 
 
 SWITCHES = frozenset({"cpu-cfs-quota", "fail-swap-on"})
-"""Flags that mean true when they stand alone (pflag, NoOptDefVal)."""
+"""Flags that mean true without a value (pflag, NoOptDefVal)."""
 
 
 FLAGS = frozenset({"config", "config-dir", "root-dir", *_FIELDS})

@@ -53,20 +53,22 @@ def metrics_from_text(text: str) -> KubeletMetrics:
     def named(name: str) -> Iterator[_Sample]:
         return (sample for sample in samples if sample.name == name)
 
-    rejections = {it.labels.get("reason", ""): int(it.value) for it in named(REJECTIONS)}
-    builds = (it.labels.get("git_version", "") for it in named(BUILD))
+    rejections = {
+        sample.labels.get("reason", ""): int(sample.value) for sample in named(REJECTIONS)
+    }
+    builds = (sample.labels.get("git_version", "") for sample in named(BUILD))
     tags = (re.match(r"v([0-9]{1,4})\.([0-9]{1,4})", build) for build in builds)
     version = next(((int(tag[1]), int(tag[2])) for tag in tags if tag), None)
     is_counted = version is not None and version >= REJECTIONS_SINCE
-    total = {_resource(it): it.value for it in named(f"{ALLOCATIONS}_count")}
+    total = {_resource(sample): sample.value for sample in named(f"{ALLOCATIONS}_count")}
     fast = {
-        _resource(it): it.value
-        for it in named(f"{ALLOCATIONS}_bucket")
-        if it.labels.get("le") == SLOW_S
+        _resource(sample): sample.value
+        for sample in named(f"{ALLOCATIONS}_bucket")
+        if sample.labels.get("le") == SLOW_S
     }
     return KubeletMetrics(
         rejections=rejections if rejections or is_counted else None,
-        topology_errors=next((int(it.value) for it in named(TOPOLOGY_ERRORS)), None),
+        topology_errors=next((int(sample.value) for sample in named(TOPOLOGY_ERRORS)), None),
         # The share above a second; resources that were never allocated are left out.
         slow_allocations={
             resource: max(0.0, 1 - fast[resource] / total[resource])

@@ -183,14 +183,14 @@ def _claimed(messages: Iterable[Any]) -> tuple[ClaimedDevice, ...]:
     those before it of the same driver and claim, too (kubernetes 1.36
     pkg/kubelet/cm/container_manager_linux.go GetDynamicResources): these are taken off.
     """
-    found = []
+    claimed = []
     for claim in messages:
         before: dict[str, tuple[str, ...]] = {}
         for device in claim.claim_resources:
             names = tuple(cdi.name for cdi in device.cdi_devices)
             earlier = before.get(device.driver_name, ())
             before[device.driver_name] = names
-            found.append(
+            claimed.append(
                 ClaimedDevice(
                     driver=device.driver_name,
                     pool=device.pool_name,
@@ -202,20 +202,24 @@ def _claimed(messages: Iterable[Any]) -> tuple[ClaimedDevice, ...]:
                     ),
                 )
             )
-    return tuple(sorted(found, key=lambda it: (it.namespace, it.claim, it.driver)))
+    return tuple(sorted(claimed, key=lambda it: (it.namespace, it.claim, it.driver)))
 
 
 def _holding(message: Any) -> PodHolding:
     containers = message.containers
     # Since 1.37 a pod can hold CPUs and memory as a whole, of which its containers have parts.
-    memory = message.memory or [block for it in containers for block in it.memory]
+    memory = message.memory or [block for container in containers for block in container.memory]
     return PodHolding(
         namespace=message.namespace,
         name=message.name,
-        devices=_placed(device for it in containers for device in it.devices),
-        cpus=CpuSet.of((*message.cpu_ids, *(cpu for it in containers for cpu in it.cpu_ids))),
+        devices=_placed(device for container in containers for device in container.devices),
+        cpus=CpuSet.of(
+            (*message.cpu_ids, *(cpu for container in containers for cpu in container.cpu_ids))
+        ),
         memory=_memory(memory),
-        claimed=tuple(device for it in containers for device in _claimed(it.dynamic_resources)),
+        claimed=tuple(
+            device for container in containers for device in _claimed(container.dynamic_resources)
+        ),
     )
 
 

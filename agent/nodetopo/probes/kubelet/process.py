@@ -75,7 +75,7 @@ def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[Kubel
         ids = [line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")]
         return bool(ids) and len(ids[0]) > 1
 
-    return tuple(it for it in kubelets if not is_contained(it.pid)) or kubelets
+    return tuple(kubelet for kubelet in kubelets if not is_contained(kubelet.pid)) or kubelets
 
 
 def is_kubelet(arguments: list[str]) -> bool:

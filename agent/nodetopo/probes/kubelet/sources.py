@@ -85,14 +85,16 @@ def find_sources(host: Tree, procfs: Tree) -> Sources:
     """Return where the node's one kubelet has its configuration.
 
     Raises:
-        UnusableError: there is no kubelet, or several, or one whose files are not known.
+        UnusableError: there is no kubelet, or several, or one with unknown files.
     """
     kubelets = running_kubelets(procfs)
     if len(kubelets) > 1:
         kubelets = outermost(procfs, kubelets)
     running = [_of_process(host, kubelet) for kubelet in kubelets]
     if len(running) > 1:  # several nodes on one machine: those that this host root can be
-        running = [it for it in running if it.config and exists(host, it.config)]
+        running = [
+            kubelet for kubelet in running if kubelet.config and exists(host, kubelet.config)
+        ]
     if len(running) > 1:
         pids = ", ".join(str(sources.pid) for sources in running)
         raise UnusableError(str(procfs.root), f"several kubelets run here: pids {pids}")
@@ -172,7 +174,7 @@ def _rancher(host: Tree, name: str) -> Sources:
     paths = [config] if exists(host, config) else []
     with suppress(OSError):  # without the directory, which is usual
         names = host.names(below_root(folder))
-        paths += [folder / it for it in names if it.endswith((".yaml", ".yml"))]
+        paths += [folder / name for name in names if name.endswith((".yaml", ".yml"))]
     for path in paths:
         settings = read_document(host, path) or {}
         if not isinstance(settings, dict):

@@ -171,7 +171,7 @@ def device_state(value: Any) -> DeviceState:
         entry = as_object(item, path)
         names = ("PodUID", "ContainerName", "ResourceName")
         by_node = as_object(entry.get("DeviceIDs"), f"{path}.DeviceIDs")
-        uid, container, resource = (as_text(entry.get(it), f"{path}.{it}") for it in names)
+        uid, container, resource = (as_text(entry.get(name), f"{path}.{name}") for name in names)
         ids = {node: _ids(by_node[node], f"{path}.DeviceIDs.{node}") for node in sorted(by_node)}
         held.append(HeldDevices(pod_uid=uid, container=container, resource=resource, ids=ids))
     return DeviceState(

@@ -126,7 +126,7 @@ class EventPipe:
         if now - self._silent_at > FORGET_S:
             self._silent_since, self._has_warned = None, False
         self._silent_at = now
-        since = self._silent_since  # which another thread may clear
+        since = self._silent_since  # which another thread can clear
         if since is None:
             since = self._silent_since = now
         if now - since >= SILENT_S and not self._has_warned:

@@ -45,7 +45,7 @@ MAX_DELAY_S = 60.0
 does not wait for them: it has the GPUs registered first."""
 
 STEADY_S = 10.0
-"""After so much listening the pauses begin with the shortest again."""
+"""After listening for this long, pauses start with the shortest again."""
 
 LOST_IN_A_ROW = 30
 """Number of consecutive GPU_IS_LOST answers after which all GPUs are registered again, which the
@@ -329,7 +329,7 @@ def _fits(registered: Sequence[str | None], read: Sequence[str | None]) -> bool:
 
 
 class EventsRefused(Exception):  # noqa: N818 - a state of the node, not a fault of ours
-    """NVML provides no events; *code* is the ``nvmlReturn_t``, where there is one."""
+    """NVML provides no events; *code* is the ``nvmlReturn_t``, if any."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         super().__init__(reason)

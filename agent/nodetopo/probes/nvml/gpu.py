@@ -76,7 +76,7 @@ def read_lasting(caller: Caller, index: int, handle: Any) -> Gpu:
         memory_mib=get("nvmlDeviceGetMemoryInfo", convert=values.memory_mib),
         serial=get("nvmlDeviceGetSerial"),
         vbios=get("nvmlDeviceGetVbiosVersion"),
-        # 0 is what NVML documents for a GPU that sits on no baseboard. The argument keeps
+        # 0 is documented for a GPU without a baseboard. The argument keeps
         # pynvml from writing into one default that it shares between calls.
         module_id=get("nvmlDeviceGetModuleId", ctypes.c_uint(), convert=values.positive),
         board_id=get("nvmlDeviceGetBoardId", convert=values.board),
@@ -139,7 +139,7 @@ def with_changing(caller: Caller, handle: Any, gpu: Gpu) -> Gpu:
         ),
         fabric=_fabric(caller, handle),
         remapped_rows=get("nvmlDeviceGetRemappedRows", convert=values.remapped_rows),
-        # What only older GPUs answer, and what only newer ones do; both where that is unknown.
+        # Calls for older GPUs only, and for newer ones only; both if unknown.
         retired_pages_pending=None if is_older is False else get(retires, convert=values.flag),
         is_over_sram_threshold=None if is_older else _sram_threshold(caller, handle),
         recovery_action=recovery_action,

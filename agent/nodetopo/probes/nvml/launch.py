@@ -42,6 +42,6 @@ def library_file(library: Path) -> Path:
         file = library / SONAME if library.is_dir() else library
         if file.is_file():
             return file.absolute()
-    except OSError as error:  # e.g. a directory that may not be searched
+    except OSError as error:  # e.g. a directory without search permission
         reason = error.strerror
     raise NvmlUnavailable(f"cannot load {SONAME} from {library}: {reason}", CURE, code=NOT_FOUND)

@@ -29,15 +29,15 @@ def read_links(
     ``nvmlDeviceGetNvLinkVersion``. A link whose state alone failed is kept, with
     ``is_active=None``, if the driver counts it or a higher one answered.
     """
-    counts = (it.nvlink_count for it in gpus if it.product == gpu.product)
-    count = max((it for it in counts if it is not None), default=None)
+    counts = (other.nvlink_count for other in gpus if other.product == gpu.product)
+    count = max((number for number in counts if number is not None), default=None)
     states = _states(caller, gpu, handle, count)
-    known = [n for n, state in states.items() if state is not None]
-    if caller.is_lost or (states and not known):
+    numbers = [n for n, state in states.items() if state is not None]
+    if caller.is_lost or (states and not numbers):
         return None
     generation = values.NVLINK_GENERATION.get(gpu.architecture or "")
     links = []
-    for number in (n for n in states if count or n <= known[-1]):
+    for number in (n for n in states if count or n <= numbers[-1]):
 
         def get(call: str, convert: Any, link: int = number) -> Any:
             return caller.call(call, handle, link, convert=convert, link=link).value

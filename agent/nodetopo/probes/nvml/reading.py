@@ -126,7 +126,7 @@ def _read_whole(session: Session) -> NvmlReading:
         gpus.append(gpu)
     # The same without any UUID; GPUs without theirs would be taken for other devices.
     code = next(filter(None, (caller.refusal("nvmlDeviceGetUUID") for caller in callers)), None)
-    if code and not any(gpu.uuid for gpu in gpus) and not any(it.is_lost for it in callers):
+    if code and not any(gpu.uuid for gpu in gpus) and not any(caller.is_lost for caller in callers):
         cause = f"NVML names none of its {len(gpus)} GPUs: {session.nvml.NVMLError(code)}"
         raise NvmlUnavailable(cause, _DEVICES_WITHDRAWN, code=code)
 

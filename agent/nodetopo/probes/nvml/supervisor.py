@@ -1,8 +1,8 @@
 """NVML in a child process, so that the parent can answer when NVML does not.
 
-A call stuck in the driver cannot be interrupted, not even by SIGKILL: its process can neither go on
-nor end. So the parent never calls NVML. It waits for the child for a bounded time, leaves a stuck
-child behind, and never has more than one stuck child.
+A call stuck in the driver cannot be interrupted, not even by SIGKILL: its process can neither
+continue nor end. So the parent never calls NVML. It waits for the child for a bounded time, leaves
+a stuck child behind, and never has more than one stuck child.
 """
 
 import json
@@ -49,7 +49,7 @@ REPLACE_RETRY_S = 600.0
 RETIRE_S = 10.0
 """Longest time for a replaced child to deliver its last events; it needs 0.4 s."""
 
-_EXIT_S = 1.0  # for a child that has nothing to do; it needs milliseconds
+_EXIT_S = 1.0  # for an idle child, which needs milliseconds
 _NO_LIBRARY = (NOT_FOUND, 13)
 """``NVML_ERROR_LIBRARY_NOT_FOUND``, and ``…FUNCTION_NOT_FOUND`` for functions of every driver."""
 
@@ -65,13 +65,13 @@ class NvmlSupervisor:
     before the old one ends, so that no event is lost or delivered twice.
 
     Args:
-        library: the file ``libnvidia-ml.so.1`` (under whatever name) or its directory; ``None``
-            leaves it to the loader.
+        library: the file ``libnvidia-ml.so.1`` (under any name) or its directory; ``None`` leaves
+            it to the loader.
         timeout_s: time limit of a scan; a healthy 8-GPU node needs well under 1 s.
         clock: monotonic seconds, for the waits between attempts.
         on_events: takes NVML's events, from the first reading on, on a thread of this object, ten
             times a second at most; it must return quickly. An event of the kind
-            :attr:`EventKind.MISSED` asks for a scan. NVML then stays initialised between scans.
+            :attr:`EventKind.MISSED` requests a scan. NVML then stays initialised between scans.
             ``None``: no events.
     """
 
@@ -93,8 +93,8 @@ class NvmlSupervisor:
         self._last_good: NvmlReading | None = None
         self._decoded = b"", Recording(reading=NvmlReading())
         self._child: _Child | None = None
-        self._successor: _Child | None = None  # while it is not sure that it becomes one
-        self._left: list[_Child] = []  # asked to end; what has not is stuck
+        self._successor: _Child | None = None  # until it has taken over
+        self._left: list[_Child] = []  # told to end; remaining ones are stuck
         self._is_listening = False
         self._replace_at = float("-inf")
         self._is_closed = False
@@ -161,7 +161,7 @@ class NvmlSupervisor:
         """End the child and the events within two seconds; a scan in progress fails."""
         self._is_closed = True
         try:
-            children = [it for it in (self._child, self._successor) if it is not None]
+            children = [child for child in (self._child, self._successor) if child is not None]
             for child in children:
                 child.end_input()
             if not self._lock.acquire(timeout=_EXIT_S / 4):
@@ -310,7 +310,7 @@ class NvmlSupervisor:
         document = json.loads(line)
         if "ok" in document:
             return self._decode(line, document)
-        # A new process loads the library again: the driver may have been replaced meanwhile.
+        # A new process reloads the library: the driver may have been replaced.
         self._leave(child)
         raise self._attempts.refused(NvmlUnavailable(**document["error"]))
 
@@ -467,7 +467,7 @@ class Attempts:
         self.status = NvmlStatus()
 
     def refused(self, error: NvmlUnavailable) -> NvmlUnavailable:
-        """As :meth:`failed`, with the trouble that the code of *error* stands for."""
+        """As :meth:`failed`, with the trouble meant by the code of *error*."""
         has_library = error.code not in _NO_LIBRARY
         trouble = NvmlTrouble.REFUSED if has_library else NvmlTrouble.NO_LIBRARY
         self.failed(trouble, error)

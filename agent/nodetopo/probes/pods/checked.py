@@ -109,8 +109,8 @@ def kind_of(document: Object) -> Kind | None:
     if group not in _GROUPS:
         return None
     if version != kind.api:
-        said = f'no matches for kind "{name}"'
-        raise refused("apiVersion", version, said, f"write apiVersion: {kind.api}")
+        message = f'no matches for kind "{name}"'
+        raise refused("apiVersion", version, message, f"write apiVersion: {kind.api}")
     return kind
 
 
@@ -152,19 +152,19 @@ def check_template(template: Object, at: str, kind: Kind) -> None:
     check_annotations(metadata, f"{at}.metadata")
     spec, path = object_at(template, "spec", at), f"{at}.spec"
     if kind.policies is _ALWAYS and spec.get("activeDeadlineSeconds") is not None:
-        said = "activeDeadlineSeconds is not Supported"
+        message = "activeDeadlineSeconds is not Supported"
         raise refused(
             f"{path}.activeDeadlineSeconds",
             spec["activeDeadlineSeconds"],
-            said,
+            message,
             "remove it: such pods run for ever",
         )
     stated = text_at(spec, "restartPolicy", path) or "Always"
     if stated not in kind.policies:
         values = ", ".join(f'"{policy}"' for policy in kind.policies)
-        said = f"Unsupported value: supported values: {values}"
+        message = f"Unsupported value: supported values: {values}"
         cure = f"write restartPolicy: {kind.policies[-1]}"
-        raise refused(f"{path}.restartPolicy", stated, said, cure)
+        raise refused(f"{path}.restartPolicy", stated, message, cure)
 
 
 def check_spec(
@@ -208,13 +208,13 @@ def check_spec(
             if is_whole:
                 _check_mounts(item, path, volumes)
     if spec.get("ephemeralContainers") and not is_stored:
-        said = "cannot be set on create" if is_pod else "not allowed in pod template"
+        message = "cannot be set on create" if is_pod else "not allowed in pod template"
         cure = "remove them, and use `kubectl debug` on the running pod"
-        raise refused(path_of(at, "ephemeralContainers"), "ephemeral containers", said, cure)
+        raise refused(path_of(at, "ephemeralContainers"), "ephemeral containers", message, cure)
     policy = text_at(spec, "restartPolicy", at)
     if policy and policy not in _ANY:
-        said = 'Unsupported value: supported values: "Always", "OnFailure", "Never"'
-        raise refused(f"{at}.restartPolicy", policy, said, f"use one of {', '.join(_ANY)}")
+        message = 'Unsupported value: supported values: "Always", "OnFailure", "Never"'
+        raise refused(f"{at}.restartPolicy", policy, message, f"use one of {', '.join(_ANY)}")
     labels_at(spec, "nodeSelector", at)
     for field, check in (
         ("hostname", check_label),
@@ -230,8 +230,8 @@ def check_spec(
         check_subdomain(runtime, path_of(at, "runtimeClassName"))
     deadline = _count(spec, "activeDeadlineSeconds", at)
     if deadline == 0:
-        said = f"must be between 1 and {_MOST}, inclusive"
-        raise refused(f"{at}.activeDeadlineSeconds", deadline, said, "give at least one second")
+        message = f"must be between 1 and {_MOST}, inclusive"
+        raise refused(f"{at}.activeDeadlineSeconds", deadline, message, "give at least one second")
 
 
 def _check_volumes(spec: Object, at: str) -> set[str]:
@@ -259,8 +259,8 @@ def _check_mounts(item: Object, at: str, volumes: Collection[str]) -> None:
         if not place:
             raise required(f"{path}.mountPath", "say where to mount it")
         if place in places:
-            said = "must be unique"
-            raise refused(f"{path}.mountPath", place, said, "mount each volume at its own path")
+            message = "must be unique"
+            raise refused(f"{path}.mountPath", place, message, "mount each volume at its own path")
         places.add(place)
 
 
@@ -269,8 +269,8 @@ def _check_image(item: Object, at: str, *, is_whole: bool) -> None:
     if is_whole and not image:
         raise required(f"{at}.image", "name the image of the container")
     if image != image.strip():  # of a template the server takes it, but not of its pods
-        said = "must not have leading or trailing whitespace"
-        raise refused(f"{at}.image", image, said, "remove it")
+        message = "must not have leading or trailing whitespace"
+        raise refused(f"{at}.image", image, message, "remove it")
 
 
 def _check_restarts(item: Object, at: str) -> None:
@@ -280,28 +280,30 @@ def _check_restarts(item: Object, at: str) -> None:
     if policy is None and rules:
         raise required(f"{at}.restartPolicy", "restart rules take a restartPolicy beside them")
     if policy is not None and policy not in _ANY:
-        said = 'Unsupported value: supported values: "Always", "Never", "OnFailure"'
-        raise refused(f"{at}.restartPolicy", policy, said, f"use one of {', '.join(_ANY)}")
+        message = 'Unsupported value: supported values: "Always", "Never", "OnFailure"'
+        raise refused(f"{at}.restartPolicy", policy, message, f"use one of {', '.join(_ANY)}")
     if len(rules) > _MOST_RULES:
-        said = f"must have at most {_MOST_RULES} items"
-        raise refused(f"{at}.restartPolicyRules", len(rules), said, "merge some of them")
+        message = f"must have at most {_MOST_RULES} items"
+        raise refused(f"{at}.restartPolicyRules", len(rules), message, "merge some of them")
     for path, rule in rules:
         action = text_at(rule, "action", path) or ""
         if action not in _ACTIONS:
-            said = 'Unsupported value: supported values: "Restart", "RestartAllContainers"'
-            raise refused(f"{path}.action", action, said, f"use {' or '.join(_ACTIONS)}")
+            message = 'Unsupported value: supported values: "Restart", "RestartAllContainers"'
+            raise refused(f"{path}.action", action, message, f"use {' or '.join(_ACTIONS)}")
         if rule.get("exitCodes") is None:
             raise required(f"{path}.exitCodes", "say for which exit codes")
         codes = object_at(rule, "exitCodes", path)
         operator = text_at(codes, "operator", f"{path}.exitCodes") or ""
         if operator not in _OPERATORS:
-            said = 'Unsupported value: supported values: "In", "NotIn"'
+            message = 'Unsupported value: supported values: "In", "NotIn"'
             place = f"{path}.exitCodes.operator"
-            raise refused(place, operator, said, f"use {' or '.join(_OPERATORS)}")
+            raise refused(place, operator, message, f"use {' or '.join(_OPERATORS)}")
         values = codes.get("values") or ()
         if len(values) > _MOST_CODES:
-            said = f"must have at most {_MOST_CODES} items"
-            raise refused(f"{path}.exitCodes.values", len(values), said, "use NotIn with the rest")
+            message = f"must have at most {_MOST_CODES} items"
+            raise refused(
+                f"{path}.exitCodes.values", len(values), message, "use NotIn with the rest"
+            )
 
 
 def _check_counts(spec: Object, name: str, kind: Kind) -> None:
@@ -326,10 +328,10 @@ def _check_selected(selector: Object, labels: Mapping[str, str], name: str) -> N
         cure = "write spec.selector.matchLabels with the labels of spec.template.metadata"
         raise required("spec.selector", cure)
     if not selects(selector, labels):
-        said = "`selector` does not match template `labels`"
+        message = "`selector` does not match template `labels`"
         cure = f"give the {name}'s template the labels of its selector"
         stated = " ".join(f"{key}={value}" for key, value in labels.items()) or "no labels"
-        raise refused("spec.template.metadata.labels", stated, said, cure)
+        raise refused("spec.template.metadata.labels", stated, message, cure)
 
 
 def _check_job(
@@ -342,8 +344,8 @@ def _check_job(
         _check_job_selector(document, spec, name, labels)
     mode = text_at(spec, "completionMode", kind.spec)
     if mode not in (None, "NonIndexed", "Indexed"):
-        said = 'Unsupported value: supported values: "NonIndexed", "Indexed"'
-        raise refused(f"{kind.spec}.completionMode", mode, said, "use NonIndexed or Indexed")
+        message = 'Unsupported value: supported values: "NonIndexed", "Indexed"'
+        raise refused(f"{kind.spec}.completionMode", mode, message, "use NonIndexed or Indexed")
     completions = spec.get("completions")
     if mode == "Indexed" and completions is None:
         cure = "say how many indexes the Job has"
@@ -355,16 +357,16 @@ def _check_job(
 
 def _check_cron_job(document: Object, spec: Object, name: str) -> None:
     if len(name) > _MAX_CRON_JOB:
-        said = f"must be no more than {_MAX_CRON_JOB} characters"
-        raise refused("metadata.name", name, said, "shorten it")
+        message = f"must be no more than {_MAX_CRON_JOB} characters"
+        raise refused("metadata.name", name, message, "shorten it")
     if not text_at(object_at(document, "spec", ""), "schedule", "spec"):
         raise required("spec.schedule", "say when the Jobs run, for instance '@daily'")
     if spec.get("selector") is not None:
-        said = "`selector` will be auto-generated"
-        raise refused(f"{_CRON_SPEC}.selector", "a selector", said, "remove it")
+        message = "`selector` will be auto-generated"
+        raise refused(f"{_CRON_SPEC}.selector", "a selector", message, "remove it")
     if flag_at(spec, "manualSelector", _CRON_SPEC):
-        said = 'Unsupported value: supported values: "nil", "false"'
-        raise refused(f"{_CRON_SPEC}.manualSelector", "true", said, "remove it")
+        message = 'Unsupported value: supported values: "nil", "false"'
+        raise refused(f"{_CRON_SPEC}.manualSelector", "true", message, "remove it")
 
 
 def _check_job_selector(
@@ -377,21 +379,21 @@ def _check_job_selector(
         if spec.get("selector") is None:
             raise required("spec.selector", "state it, or remove manualSelector")
         if not selects(selector, labels):
-            said = "`selector` does not match template `labels`"
+            message = "`selector` does not match template `labels`"
             cure = "give the Job's template the labels of its selector"
-            raise refused("spec.template.metadata.labels", dict(labels), said, cure)
+            raise refused("spec.template.metadata.labels", dict(labels), message, cure)
         return
     if len(name) > MAX_LABEL:
-        said = f"must be no more than {MAX_LABEL} characters as a label of its pods"
-        raise refused("metadata.name", name, said, "shorten it")
+        message = f"must be no more than {MAX_LABEL} characters as a label of its pods"
+        raise refused("metadata.name", name, message, "shorten it")
     uid = text_at(object_at(document, "metadata", ""), "uid", "metadata") or ""
     expected = {**dict.fromkeys(_JOB_NAMES, name), **dict.fromkeys(_JOB_UIDS, uid)}
     for key, value in expected.items():
         if key in labels and (labels[key] != value or not value):
             at = f"spec.template.metadata.labels.{key}"
-            said = f"must be {value!r}" if value else "must be the uid of the Job"
-            raise refused(at, labels[key], said, "remove it: the server gives it to the pods")
+            message = f"must be {value!r}" if value else "must be the uid of the Job"
+            raise refused(at, labels[key], message, "remove it: the server gives it to the pods")
     if not selects(selector, expected):
-        said = "`selector` not auto-generated"
+        message = "`selector` not auto-generated"
         cure = "remove it: the server makes one, unless manualSelector is true"
-        raise refused("spec.selector", "a selector of your own", said, cure)
+        raise refused("spec.selector", "a selector of your own", message, cure)

@@ -42,10 +42,10 @@ def _pod_claims(spec: Object, at: str) -> set[str]:
         names.add(name)
         stated = [field for field in _OF_A_CLAIM if claim.get(field) is not None]
         if len(stated) != 1:
-            said = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            message = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             if stated:
-                said = f"at most one of `{'` or `'.join(_OF_A_CLAIM)}` may be specified"
-            raise refused(path, name, said, f"write {' or '.join(_OF_A_CLAIM)}")
+                message = f"at most one of `{'` or `'.join(_OF_A_CLAIM)}` may be specified"
+            raise refused(path, name, message, f"write {' or '.join(_OF_A_CLAIM)}")
         check_subdomain(text_at(claim, stated[0], path) or "", path_of(path, stated[0]))
     return names
 
@@ -70,5 +70,5 @@ def _check_used(resources: Object, at: str, known: Collection[str] | None) -> No
             whole.add(name)
         if known is not None and name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
-            said = f"Not found: must be one of the names in pod.spec.resourceClaims{listed}"
-            raise refused(path, name, said, "add the claim to spec.resourceClaims of the pod")
+            message = f"Not found: must be one of the names in pod.spec.resourceClaims{listed}"
+            raise refused(path, name, message, "add the claim to spec.resourceClaims of the pod")

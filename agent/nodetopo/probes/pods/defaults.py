@@ -60,16 +60,16 @@ def created(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None = 
     """Return *pod* as the *server* checks it, with the *ranges* of its namespace in their order.
 
     Args:
-        server: its release; where it is not known, one up to 1.36 is assumed.
+        server: its release; if unknown, one up to 1.36 is assumed.
     """
     completed = (
         replace(container, requests={**(container.limits or {}), **(container.requests or {})})
         for container in pod.containers
     )
     is_afterwards = server is not None and server >= AFTERWARDS_SINCE
-    found = replace(pod, containers=tuple(completed))
+    completed_pod = replace(pod, containers=tuple(completed))
     if not is_afterwards:
-        found = _at_pod_level(found)
+        completed_pod = _at_pod_level(completed_pod)
     for defaults in ranges:
         ranged = (
             replace(
@@ -77,10 +77,12 @@ def created(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None = 
                 requests={**defaults.requests, **(container.requests or {})},
                 limits={**defaults.limits, **(container.limits or {})},
             )
-            for container in found.containers
+            for container in completed_pod.containers
         )
-        found = replace(found, containers=tuple(ranged))
-    return _with_limits(_with_requests(_with_pages(found))) if is_afterwards else found
+        completed_pod = replace(completed_pod, containers=tuple(ranged))
+    return (
+        _with_limits(_with_requests(_with_pages(completed_pod))) if is_afterwards else completed_pod
+    )
 
 
 def defaulted(pod: Pod, ranges: Iterable[Defaults] = (), server: Release | None = None) -> Pod:

@@ -79,7 +79,7 @@ _REPLICATED = TemplatePlace(template="spec.template", counts=("spec.replicas",))
 
 
 def _jobs(jobs: str) -> tuple[TemplatePlace, ...]:
-    """Return the place in a list of replicated jobs, of which each has a Job's template."""
+    """Return the place in a list of replicated jobs, each with a Job's template."""
     job = f"{jobs}.template.spec"
     counts = (f"{jobs}.replicas", f"{job}.parallelism")
     return (TemplatePlace(template=f"{job}.template", counts=counts, role=".name"),)
@@ -213,17 +213,17 @@ class _Contents:
 def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
     """Return the pods of all documents in *text*, one for each pod template.
 
-    Requests are defaulted from limits, as the API server does before a kubelet sees the
-    pod, and by the LimitRange objects of the same manifest; others of the namespace are not
-    known here. Documents that carry no pod, such as a Service, are skipped.
+    Requests are defaulted from limits, as the API server does before a kubelet sees the pod, and by
+    the LimitRange objects of the same manifest; others of the namespace are unknown here. Documents
+    that carry no pod, such as a Service, are skipped.
 
     Args:
-        server: the release of the API server; where it is not known, one up to 1.36 is assumed.
+        server: the release of the API server; if unknown, one up to 1.36 is assumed.
 
     Raises:
-        InputError: not YAML, no pod in it, a field that cannot be used, or something that the
-            API server refuses, in the document or in the pods that it would create; the text
-            names the document and the field.
+        InputError: not YAML, no pod in it, a field that cannot be used, or something that the API
+            server refuses, in the document or in the pods that it would create; the text names the
+            document and the field.
     """
     if len(text) > MAX_BYTES:
         raise InputError(f"the manifest is larger than {MAX_BYTES >> 20} MiB", "split it")
@@ -234,7 +234,7 @@ def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, .
     contents = _Contents()
     for number, document in enumerate(documents, start=1):
         names = (dig(document, "kind"), dig(document, "metadata", "name"))
-        title = " ".join(it[:_SHOWN] for it in names if it and isinstance(it, str))
+        title = " ".join(name[:_SHOWN] for name in names if name and isinstance(name, str))
         title = f"document {number} ({title})" if title else f"document {number}"
         before = len(contents.pods)
         try:
@@ -258,10 +258,12 @@ def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | 
     Raises:
         InputError: it refuses the pod's requests.
     """
-    own = [it for it in ranges if it.namespace == planned.pod.namespace]
+    own = [limits for limits in ranges if limits.namespace == planned.pod.namespace]
     exact = [
-        replace(it, requests=exact_amounts(it.requests), limits=exact_amounts(it.limits))
-        for it in own
+        replace(
+            limits, requests=exact_amounts(limits.requests), limits=exact_amounts(limits.limits)
+        )
+        for limits in own
     ]
     try:
         check_resources(created(planned.stated, exact, server))
@@ -303,7 +305,7 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
         known = None if is_volcano else kind_of({"kind": kind, **document})
         if known is not None:
             check_object({"kind": kind, **document}, known)
-        contents.pods.extend(_planned(document, kind, it, known) for it in found)
+        contents.pods.extend(_planned(document, kind, template, known) for template in found)
         if len(contents.pods) > MAX_PODS:
             raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
     elif kind in ELSEWHERE:
@@ -316,7 +318,7 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
 
 def _refuse_hidden_pods(document: Object, kind: str) -> None:
     """Raise for a misspelt kind, and for a kind with pods in an unknown position."""
-    known = {it.lower(): it for it in PLACES}
+    known = {kind.lower(): kind for kind in PLACES}
     close = closest(kind[:100].lower(), tuple(known), cutoff=_ALIKE)
     if close:
         cure = f"did you mean {known[close]!r}?"

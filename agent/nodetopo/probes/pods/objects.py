@@ -160,7 +160,7 @@ def _container(
     added = object_at(security, "capabilities", f"{at}.securityContext").get("add")
     if added is None:
         added = []
-    if not isinstance(added, list) or not all(isinstance(it, str) for it in added):
+    if not isinstance(added, list) or not all(isinstance(item, str) for item in added):
         path = f"{at}.securityContext.capabilities.add"
         raise DecodeError(path, "expected a list of texts")
 
@@ -180,7 +180,7 @@ def _container(
         environment=environment,
         has_hidden_environment=has_hidden_environment,
         is_privileged=is_privileged,
-        capabilities=tuple(it.upper().removeprefix("CAP_") for it in added),
+        capabilities=tuple(capability.upper().removeprefix("CAP_") for capability in added),
         claims=tuple(dict.fromkeys(_claims(item, at))) or None,
         shared_memory=memory,
         shared_memory_bytes=memory_bytes,

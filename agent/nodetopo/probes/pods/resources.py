@@ -43,8 +43,10 @@ def exact_pod(spec: Object, at: str) -> Pod:
     resources, path = object_at(spec, "resources", at), path_of(at, "resources")
     has_resources = spec.get("resources") is not None
     if resources.get("claims") is not None:
-        said = "claims may not be set for Resources at pod-level"
-        raise refused(f"{path}.claims", "claims", said, "name them in the resources of a container")
+        message = "claims may not be set for Resources at pod-level"
+        raise refused(
+            f"{path}.claims", "claims", message, "name them in the resources of a container"
+        )
     return Pod(
         namespace="",
         name=at,
@@ -69,9 +71,9 @@ def check_overhead(spec: Object, at: str, *, is_whole: bool) -> None:
     stated, path = spec.get("overhead"), path_of(at, "overhead")
     _check_stated({}, _amounts(spec, "overhead", at), path, _check_container_name)
     if stated is not None and is_whole and not text_at(spec, "runtimeClassName", at):
-        said = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        message = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
         cure = "remove it: the server sets that of the RuntimeClass which runtimeClassName names"
-        raise refused(path, "an overhead", said, cure)
+        raise refused(path, "an overhead", message, cure)
 
 
 def exact_amounts(stated: Mapping[str, int]) -> dict[str, int]:
@@ -132,8 +134,8 @@ def _exact(value: object, path: str) -> int:
     text = str(value)
     is_negative = text.startswith("-") and text.strip("-+.0123456789eEinumkKMGTP") == ""
     if is_negative and any(digit in "123456789" for digit in text.lower().partition("e")[0]):
-        said = "must be greater than or equal to 0"
-        raise refused(path, text, said, "ask for none, or for a positive amount")
+        message = "must be greater than or equal to 0"
+        raise refused(path, text, message, "ask for none, or for a positive amount")
     amount(value, path)
     return min(quantity(text, per_unit=PARTS), MAX_AMOUNT * PARTS)
 
@@ -153,21 +155,21 @@ def _check_container_name(name: str, path: str) -> None:
     check_key(name, path)
     if "/" not in name:
         if name not in _PLAIN and not name.startswith(HUGE_PAGES):
-            said = "must be a standard resource for containers"
+            message = "must be a standard resource for containers"
             cure = "names of devices have a prefix, such as nvidia.com/gpu"
-            raise refused(path, name, said, cure)
+            raise refused(path, name, message, cure)
     elif _NATIVE not in name:
         if name.startswith(_QUOTA):
-            said = "doesn't follow extended resource name standard"
-            raise refused(path, name, said, f"leave out {_QUOTA!r}")
+            message = "doesn't follow extended resource name standard"
+            raise refused(path, name, message, f"leave out {_QUOTA!r}")
         check_subdomain(_QUOTA + name.partition("/")[0], path)
 
 
 def _check_pod_name(name: str, path: str) -> None:
     check_key(name, path)
     if name not in COUNTED and not name.startswith(HUGE_PAGES):
-        said = 'Unsupported value: supported values: "cpu", "hugepages-", "memory"'
-        raise refused(path, name, said, "state it in the resources of a container")
+        message = 'Unsupported value: supported values: "cpu", "hugepages-", "memory"'
+        raise refused(path, name, message, "state it in the resources of a container")
 
 
 def _check_amount(name: str, value: int, path: str) -> None:
@@ -176,8 +178,10 @@ def _check_amount(name: str, value: int, path: str) -> None:
         cure = "ask for whole devices; a part of a GPU is a MIG device or a shared replica"
         raise refused(path, text, "must be an integer", cure)
     if name.startswith(HUGE_PAGES) and not _is_of_pages(name, value):
-        said = f"is not positive integer multiple of {name}"
-        raise refused(path, text, said, f"ask for whole pages of {name.removeprefix(HUGE_PAGES)}")
+        message = f"is not positive integer multiple of {name}"
+        raise refused(
+            path, text, message, f"ask for whole pages of {name.removeprefix(HUGE_PAGES)}"
+        )
 
 
 def _is_of_pages(name: str, value: int) -> bool:
@@ -196,26 +200,26 @@ def _check_pair(requests: Amounts, limits: Amounts, path: str) -> None:
         limit, at = limits.get(name), f"{path}.requests.{name}"
         is_exact = name.startswith(HUGE_PAGES) or _is_of_devices(name)
         if limit is None and is_exact:
-            said = "Limit must be set for non overcommitable resources"
+            message = "Limit must be set for non overcommitable resources"
             raise DecodeError(
                 f"{path}.limits.{name}",
-                f"the API server refuses this: Required value: {said}",
+                f"the API server refuses this: Required value: {message}",
                 f"set limits.{name} to the same amount as the request",
             )
         if limit is None:
             continue
         if is_exact and request != limit:
-            said = f"must be equal to {name} limit of {_text(limit)}"
-            raise refused(at, _text(request), said, "make the two equal")
+            message = f"must be equal to {name} limit of {_text(limit)}"
+            raise refused(at, _text(request), message, "make the two equal")
         if request > limit:
-            said = f"must be less than or equal to {name} limit of {_text(limit)}"
-            raise refused(at, _text(request), said, "lower the request or raise the limit")
+            message = f"must be less than or equal to {name} limit of {_text(limit)}"
+            raise refused(at, _text(request), message, "lower the request or raise the limit")
     stated = {**limits, **requests}
     pages = [name for name in stated if name.startswith(HUGE_PAGES)]
     if pages and not any(name in stated for name in COUNTED):
-        said = "HugePages require cpu or memory"
+        message = "HugePages require cpu or memory"
         cure = f"state cpu or memory beside {pages[0]}"
-        raise DecodeError(path, f"the API server refuses this: {said}", cure)
+        raise DecodeError(path, f"the API server refuses this: {message}", cure)
 
 
 def _check_whole(pod: Pod, requests: Amounts, limits: Amounts, path: str) -> None:
@@ -233,20 +237,20 @@ def _check_whole(pod: Pod, requests: Amounts, limits: Amounts, path: str) -> Non
     for field, stated, summed in sums:
         for name, each in summed.items():
             if name in stated and each > stated[name]:
-                said = (
+                message = (
                     f"must be greater than or equal to aggregate container {field} of {_text(each)}"
                 )
                 at, cure = f"{path}.{field}.{name}", "raise it, or lower those of the containers"
-                raise refused(at, _text(stated[name]), said, cure)
+                raise refused(at, _text(stated[name]), message, cure)
     for container in pod.containers:
         if container.kind is not ContainerKind.APP:
             continue
         for name, each in (container.limits or {}).items():
             if name in limits and each > limits[name]:
-                said = f"must be less than or equal to pod limits of {_text(limits[name])}"
+                message = f"must be less than or equal to pod limits of {_text(limits[name])}"
                 at = f"{container.name}.resources.limits.{name}"
                 cure = f"lower it, or raise {path}.limits.{name}"
-                raise refused(at, _text(each), said, cure)
+                raise refused(at, _text(each), message, cure)
 
 
 def _is_of_devices(name: str) -> bool:

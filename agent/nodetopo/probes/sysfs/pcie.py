@@ -201,7 +201,9 @@ class PciTree:
         if self._id(f"{_place(address)}/vendor", 4) != MELLANOX or self._is_virtual(address):
             return False
         slot = (address.domain, address.bus, address.device)
-        same_slot = [it for it in self.addresses if (it.domain, it.bus, it.device) == slot]
+        same_slot = [
+            other for other in self.addresses if (other.domain, other.bus, other.device) == slot
+        ]
         vpds = {other: self.vpd(other) for other in same_slot if not self._is_virtual(other)}
         if any(names_nvlink_management(keywords or {}) for keywords in vpds.values()):
             return True

@@ -294,7 +294,9 @@ def _is_bond(files: RdmaFiles, device: str, netdevs: Sequence[NetDevice]) -> boo
     vendor = files.word(f"{device}/device/vendor")
     own = {netdev.name for netdev in netdevs}
     masters = {netdev.master for netdev in netdevs if netdev.master is not None}
-    bonds = [it for it in sorted(masters) if files.names(f"class/net/{it}/bonding") is not None]
+    bonds = [
+        name for name in sorted(masters) if files.names(f"class/net/{name}/bonding") is not None
+    ]
     below = {
         name.removeprefix("lower_")
         for bond in bonds

@@ -132,10 +132,10 @@ def compare(
     current = Model(snapshot, measured, table)
     names = _Names(snapshot, log, gpus, hcas)
     compared = [_compared(figure, built, current, names) for figure in log.figures]
-    short = [one for one in compared if one.verdict is not Verdict.PASS]
+    short = [figure for figure in compared if figure.verdict is not Verdict.PASS]
     if not short:
         return Comparison(figures=tuple(compared), explanations=(), report=None)
-    wanted = {code for one in short for code in _codes(one)}
+    wanted = {code for figure in short for code in _codes(figure)}
     report = evaluate(snapshot, [rule for rule in node_rules() if rule.code in wanted], terms)
     order = [result.rule.code for result in _by_weight(report.results)]
     evidence = _Evidence(snapshot, report)
@@ -299,7 +299,7 @@ class _Names:
         self._runs = runs
 
     def of(self, figure: Figure) -> tuple[tuple[Gpu, ...], Hca | None, str | None]:
-        """Return the GPUs and the HCA of *figure*, or the reason why they are not known.
+        """Return the GPUs and the HCA of *figure*, or the reason why they are unknown.
 
         Raises:
             InputError: ``--gpus`` names another number of GPUs than the log.

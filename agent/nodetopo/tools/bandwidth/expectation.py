@@ -33,7 +33,7 @@ class Expected:
     reason: str | None = None
 
     def is_like(self, other: "Expected") -> bool:
-        """Return whether *other* has the same figures, by whatever way."""
+        """Return whether *other* has the same figures, over any path."""
         return (self.low, self.high, self.gate) == (other.low, other.high, other.gate)
 
 
@@ -78,7 +78,7 @@ def to_plain(expected: Expected) -> dict[str, object]:
 
 
 def text(expected: Expected) -> str:
-    """Return e.g. ``382 to 414 GB/s``, or that it is not known and why."""
+    """Return e.g. ``382 to 414 GB/s``, or the reason for not knowing it."""
     if expected.low is None or expected.high is None:
         return f"not known: {expected.reason}"
     low, high = _figure(expected.low), _figure(expected.high)

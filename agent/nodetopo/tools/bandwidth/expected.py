@@ -303,9 +303,9 @@ class Model:
         return None
 
     def _pcie_limit(self, a: Gpu, b: Gpu | Hca) -> float | str:
-        """Return the GB/s of the slowest link on the way, or why that is not known."""
+        """Return the GB/s of the slowest link on the way, or the reason for not knowing it."""
         directs = self._snapshot.data_directs or ()
-        direct = next((one for one in directs if b.name in one.hcas), None)
+        direct = next((candidate for candidate in directs if b.name in candidate.hcas), None)
         way = hops(self._snapshot, a, b if direct is None else direct)
         if way is None:
             return f"the place of {a.name} or {b.name} in the PCI tree is not known"
@@ -340,14 +340,14 @@ class Model:
         if own is None:
             return None
         others = [gb_per_s(links.get(address)) for address in above]
-        return min([own, *(one for one in others if one is not None)])
+        return min([own, *(speed for speed in others if speed is not None)])
 
     def _is_denied(self, a: Gpu, b: Gpu) -> bool:
         return frozenset((a.name, b.name)) in self._denied
 
     @cached_property
     def _denied(self) -> frozenset[frozenset[str]]:
-        """The pairs of which the driver refuses either direction."""
+        """The pairs for which the driver refuses either direction."""
         return frozenset(
             frozenset((pair.a, pair.b))
             for pair in self._snapshot.pairs
@@ -435,7 +435,7 @@ class Model:
         }
         low, high = ring(lows, low_share), ring(highs, high_share)
         gate = min(low, ring(gates, low_share * published.GATE_SHARE))
-        is_wide = any(one.is_wide for one in pairs.values())
+        is_wide = any(pair.is_wide for pair in pairs.values())
         default = None
         if is_wide:
             middles = {
@@ -446,7 +446,7 @@ class Model:
             is_wide = low * published.WARN_SHARE < default < high
             default = default if is_wide else None
         sources = dict.fromkeys(
-            name for one in pairs.values() for name in (one.source or "").split("; ")
+            name for pair in pairs.values() for name in (pair.source or "").split("; ")
         )
         narrowest = min(pairs, key=lambda at: lows[at])
         source = "; ".join(sources)

@@ -69,15 +69,15 @@ def merge(
     sets: dict[frozenset[int], float] = {}
     reasons: dict[str, None] = {}
     suspect = 0
-    for one in compared:
-        reason = _unfit(one)
+    for figure in compared:
+        reason = _unfit(figure)
         if reason is not None:
             reasons[reason] = None
             continue
-        target = pairs if one.figure.kind is Kind.PAIR else sets
-        gpus = frozenset(gpu.index for gpu in one.gpus)
-        target[gpus] = max(one.figure.gb_per_s, target.get(gpus, 0.0))
-        suspect += one.verdict is Verdict.FAIL
+        target = pairs if figure.figure.kind is Kind.PAIR else sets
+        gpus = frozenset(gpu.index for gpu in figure.gpus)
+        target[gpus] = max(figure.figure.gb_per_s, target.get(gpus, 0.0))
+        suspect += figure.verdict is Verdict.FAIL
     known = None if before is None else before.on(snapshot)
     old_pairs, old_sets = (known.pairs, known.sets) if known is not None else ({}, {})
     listed_pairs = _entries(before.pairs if before else (), old_pairs, pairs, snapshot)
@@ -86,7 +86,7 @@ def merge(
     added = sum(1 for gpus in pairs if gpus not in old_pairs)
     added += sum(1 for gpus in sets if gpus not in old_sets)
     document: dict[str, object] = {"kind": KIND, "version": VERSION}
-    tests = ", ".join(dict.fromkeys(one.figure.test for one in compared))
+    tests = ", ".join(dict.fromkeys(figure.figure.test for figure in compared))
     machine = (before and before.machine) or f"{tool}: {tests}"[:LONGEST_MACHINE]
     document |= {"machine": machine, "unit": UNIT}
     if listed_pairs:

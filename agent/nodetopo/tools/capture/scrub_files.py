@@ -23,7 +23,7 @@ _PROCESS = re.compile(r"proc/[0-9]+/cmdline")
 _MODULES, _COMMAND_LINE = "proc/modules", "proc/cmdline"
 _READ = frozenset(map(str.lower, READ))
 _LEFT_OUT = "left out"
-"""The value of a key of which discovery reads the name only."""
+"""The value of a key whose name alone is read by discovery."""
 
 _COMMON = frozenset((b"PN", b"EC", CHECKSUM.encode()))
 """Part number and engineering changes are the product's, not the unit's (PCI Local Bus

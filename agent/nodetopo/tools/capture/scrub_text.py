@@ -109,7 +109,7 @@ class TextScrubber:
             case dict():
                 return {self.text(str(name)): self.plain(it, name) for name, it in value.items()}
             case list() | tuple():
-                return [self.plain(it, key) for it in value]
+                return [self.plain(item, key) for item in value]
             case str() if _SECRET_KEY.search(key):
                 return self._secret(None)
             case str():

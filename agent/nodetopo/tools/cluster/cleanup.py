@@ -113,7 +113,7 @@ def cluster_objects(connect: Connect, kinds: Iterable[ObjectKind]) -> ClusterObj
         try:
             for path in kind.paths():
                 try:
-                    found += [(kind, one) for one in list_objects(connect, path)]
+                    found += [(kind, body) for body in list_objects(connect, path)]
                 except NotServed:
                     continue
                 except NotAllowed:

@@ -63,7 +63,7 @@ class Cluster:
     @property
     def level_keys(self) -> tuple[str, ...]:
         """The levels of all topologies, each once."""
-        return tuple(dict.fromkeys(key for one in self.topologies for key in one.levels))
+        return tuple(dict.fromkeys(key for topology in self.topologies for key in topology.levels))
 
     def members(self, topology: Topology) -> tuple[ClusterNode, ...]:
         """Return the nodes that have a value for every level of *topology*."""

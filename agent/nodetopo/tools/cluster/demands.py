@@ -66,8 +66,8 @@ def pod_gpus(template: Mapping[str, Any]) -> int | None:
     (Kubernetes "Init Containers", resource sharing). Devices by claim are not counted, so a pod
     with only such requests is unknown.
     """
-    own = [_asked(one) for one in mappings(template, "spec", "containers")]
-    first = [_asked(one) for one in mappings(template, "spec", "initContainers")]
+    own = [_asked(container) for container in mappings(template, "spec", "containers")]
+    first = [_asked(container) for container in mappings(template, "spec", "initContainers")]
     amounts = [amount for amount in (*own, *first) if amount is not None]
     if not own or len(amounts) < len(own) + len(first):
         return None
@@ -126,8 +126,8 @@ def gangs_of(kind: ObjectKind, found: Found) -> tuple[Gang, ...]:
 
 def _kubernetes(name: str, found: Found) -> Iterator[Gang]:
     size = whole(found, "spec", "schedulingPolicy", "gang", "minCount")
-    for one in mappings(found, "spec", "schedulingConstraints", "topology"):
-        key = text(one, "key")
+    for constraint in mappings(found, "spec", "schedulingConstraints", "topology"):
+        key = text(constraint, "key")
         if key and size:
             yield Gang(name=name, size=size, key=key)
 
@@ -145,8 +145,8 @@ def _kueue(name: str, found: Found) -> Iterator[Gang]:
         for key, size in (
             (text(request, "podSetSliceRequiredTopology"), whole(request, "podSetSliceSize")),
             *(
-                (text(one, "topology"), whole(one, "size"))
-                for one in mappings(request, "podsetSliceRequiredTopologyConstraints")
+                (text(constraint, "topology"), whole(constraint, "size"))
+                for constraint in mappings(request, "podsetSliceRequiredTopologyConstraints")
             ),
         ):
             if key and size:
@@ -158,11 +158,11 @@ def _kueue(name: str, found: Found) -> Iterator[Gang]:
     for (_group, required), pod_sets in groups.items():
         # Kueue puts them into one place, as a leader and its workers.
         size, gpus = together(
-            (whole(it, "minCount") or whole(it, "count") or 0, _gpus(it, "template"))
-            for it in pod_sets
+            (whole(pod_set, "minCount") or whole(pod_set, "count") or 0, _gpus(pod_set, "template"))
+            for pod_set in pod_sets
         )
         if size:
-            whose = f"{name} ({', '.join(str(text(it, 'name')) for it in pod_sets)})"
+            whose = f"{name} ({', '.join(str(text(pod_set, 'name')) for pod_set in pod_sets)})"
             yield Gang(name=whose, size=size, key=required, gpus=gpus)
 
 
@@ -243,7 +243,7 @@ class Demands:
 
 
 def demands(objects: Iterable[tuple[ObjectKind, Mapping[str, Any]]]) -> Demands:
-    """Return what *objects* of the schedulers ask for, in their order."""
+    """Return the demands in *objects* of the schedulers, in their order."""
     known = tuple(objects)
     topologies: list[Topology] = []
     for kind, found in known:

@@ -1,4 +1,4 @@
-"""Pods that have to stand together, and within what."""
+"""Groups of pods that must be placed together, and their levels."""
 
 import re
 from dataclasses import dataclass
@@ -40,15 +40,15 @@ def group(text: str) -> Gang:
     Raises:
         InputError: it is neither.
     """
-    found = _GROUP.fullmatch(text)
-    if found is None:
+    match = _GROUP.fullmatch(text)
+    if match is None:
         cure = "write 18@KEY for 18 nodes, or 64x1@KEY for 64 pods of one GPU each"
         raise InputError(f"not a group: {text!r}", cure)
-    gpus = None if found["gpus"] is None else int(found["gpus"])
+    gpus = None if match["gpus"] is None else int(match["gpus"])
     return Gang(
         name=f"--group {text}",
-        size=int(found["size"]),
-        key=found["key"],
+        size=int(match["size"]),
+        key=match["key"],
         gpus=gpus,
         has_whole_nodes=gpus is None,
     )

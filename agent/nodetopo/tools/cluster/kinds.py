@@ -42,7 +42,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Terms that all have to hold; ``str()`` is the API's ``labelSelector``."""
+    """Terms that must all hold; ``str()`` is the API's ``labelSelector``."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -52,7 +52,9 @@ class Selector:
     def select(self, nodes: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
         """Return the *nodes* whose labels meet all terms, in their order."""
         return tuple(
-            node for node in nodes if all(one.matches(node.labels) for one in self.requirements)
+            node
+            for node in nodes
+            if all(requirement.matches(node.labels) for requirement in self.requirements)
         )
 
 
@@ -192,4 +194,11 @@ v0.37.0 scheduling. Volcano makes a PodGroup of each of its Jobs, so Jobs need n
 def kind_of(api_version: str, kind: str) -> ObjectKind | None:
     """Return the kind of an object with *api_version* (``group/version``); ``None`` if another."""
     group = api_version.rpartition("/")[0]
-    return next((one for one in KINDS if (one.group, one.kind) == (group, kind)), None)
+    return next(
+        (
+            object_kind
+            for object_kind in KINDS
+            if (object_kind.group, object_kind.kind) == (group, kind)
+        ),
+        None,
+    )

@@ -77,12 +77,7 @@ class DotClash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedValue:
-    """A value that lies inside two or more places of the level above.
-
-    Attributes:
-        key, value: of the narrower level.
-        parent_key, parents: of the broader one.
-    """
+    """A value that occurs inside two or more places of the level above."""
 
     key: str
     value: str
@@ -113,12 +108,7 @@ def dot_clashes(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[DotC
 
 
 def shared_values(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[SharedValue, ...]:
-    """Return the values that lie in two places at once, broad levels first.
-
-    Either two places bear one name, as racks of two blocks do, or the levels are no hierarchy.
-    KAI and Kueue tell them apart by the level above, others take them for one place. *keys* are
-    the levels, broadest first; each of *nodes* has them all.
-    """
+    """Return the values that occur in two places at once, broad levels first."""
     everyone = tuple(nodes)
     found: list[SharedValue] = []
     for parent_key, key in pairwise(keys):

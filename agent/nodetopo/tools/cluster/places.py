@@ -58,7 +58,7 @@ def telling(nodes: Sequence[ClusterNode], keys: Sequence[str]) -> tuple[str, ...
     kept: tuple[str, ...] = ()
     count = 1
     for key in keys:
-        divided = len({tuple(node.labels[one] for one in (*kept, key)) for node in nodes})
+        divided = len({tuple(node.labels[level] for level in (*kept, key)) for node in nodes})
         if divided > count:
             kept, count = (*kept, key), divided
     return kept
@@ -70,7 +70,7 @@ def place_names(
     """Return a DNS name for each path, of up to *limit* characters and no two alike.
 
     ``<stem>-<level>-<value>`` where that will do, a digest of the path in place of the value
-    otherwise; the same for the same places, whatever their order.
+    otherwise; the same for the same places in any order.
     """
     plain = {place.path: f"{_head(place, stem)}-{_lower(place.path[-1])}" for place in found}
     count = Counter(plain.values())
@@ -87,7 +87,7 @@ def place_names(
 
 
 def is_dns_name(name: str) -> bool:
-    """Return whether *name* is a DNS subdomain, as names of most objects have to be."""
+    """Return whether *name* is a DNS subdomain, as required for most objects' names."""
     return _DNS.fullmatch(name) is not None
 
 

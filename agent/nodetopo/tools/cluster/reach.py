@@ -38,11 +38,12 @@ def seen_from(node: ClusterNode, each: Object) -> Object | None:
 
 def _holds(node: ClusterNode, term: Object) -> bool:
     requirements = [
-        (node.labels.get(str(it.get("key"))), it) for it in mappings(term, "matchExpressions")
+        (node.labels.get(str(requirement.get("key"))), requirement)
+        for requirement in mappings(term, "matchExpressions")
     ]
     requirements += [
-        (node.name if it.get("key") == "metadata.name" else None, it)
-        for it in mappings(term, "matchFields")
+        (node.name if requirement.get("key") == "metadata.name" else None, requirement)
+        for requirement in mappings(term, "matchFields")
     ]
     return bool(requirements) and all(_meets(value, it) for value, it in requirements)
 
@@ -50,7 +51,7 @@ def _holds(node: ClusterNode, term: Object) -> bool:
 def _meets(value: str | None, requirement: Object) -> bool:
     """Return whether a label with *value*, ``None`` if missing, meets *requirement*."""
     listed: Any = dig(requirement, "values")
-    values = [str(it) for it in listed] if isinstance(listed, list) else []
+    values = [str(item) for item in listed] if isinstance(listed, list) else []
     match text(requirement, "operator"):
         case "In":
             return value in values

@@ -224,14 +224,14 @@ def _gpus_and_nvlinks(
 ) -> tuple[tuple[Gpu, ...], tuple[NvLink, ...] | None, list[Issue]]:
     """Return the GPUs by index, their NVLinks by (gpu, link), and issues."""
     issues: list[Issue] = []
-    given = [None if it.gpu is None else number(it.gpu, "dev", 0, MAX_INDEX) for it in gpus]
+    given = [None if gpu.gpu is None else number(gpu.gpu, "dev", 0, MAX_INDEX) for gpu in gpus]
     indices = [index for index in given if index is not None]
     if len(indices) < len(gpus) or len(set(indices)) < len(indices):
         if indices:
             reason = "dev is not given once for each, GPUs are counted by PCI address"
             issues.append(("gpu", reason))
-        position = {address: at for at, address in enumerate(sorted(it.address for it in gpus))}
-        indices = [position[it.address] for it in gpus]
+        position = {address: at for at, address in enumerate(sorted(gpu.address for gpu in gpus))}
+        indices = [position[gpu.address] for gpu in gpus]
     indexed = sorted(zip(indices, gpus, strict=True), key=lambda pair: pair[0])
     with_element = sum(gpu.gpu is not None for gpu in gpus)
     if 0 < with_element < len(gpus):

@@ -67,7 +67,9 @@ def parse_rdma_topo(text: str) -> Snapshot:
     tree = DumpTree(_entries(text))
     pci = PciTree(tree)
     rdma = read_rdma(tree, pci)
-    placed = [function for it in pci.nvidia_gpus() if (function := pci.function(it)) is not None]
+    placed = [
+        function for address in pci.nvidia_gpus() if (function := pci.function(address)) is not None
+    ]
     if len(placed) > MAX_GPUS or len(rdma.hcas or ()) > MAX_HCAS:
         raise DecodeError("", f"more than {MAX_GPUS} GPUs or {MAX_HCAS} HCAs", CURE)
     gpus = tuple(
@@ -85,14 +87,14 @@ def parse_rdma_topo(text: str) -> Snapshot:
     paths += [direct.path for direct in rdma.data_directs or ()]
     bridges = pci.bridges(filter(None, paths))
     issues = [
-        ProbeIssue(probe=PROBE, subject=it.subject, reason=it.reason)
-        for it in (*pci.issues, *rdma.issues)
+        ProbeIssue(probe=PROBE, subject=issue.subject, reason=issue.reason)
+        for issue in (*pci.issues, *rdma.issues)
     ]
     if not gpus:
         issues.append(ProbeIssue(probe=PROBE, subject=GPUS, reason="none in the file"))
     return Snapshot(
         gpus=gpus,
-        pci_gpus=tuple(it.address for it in placed),
+        pci_gpus=tuple(function.address for function in placed),
         nvswitches=pci.nvswitches(),
         bridges=bridges,
         hcas=_without_kind(rdma.hcas),
@@ -162,7 +164,7 @@ def _entries(text: str) -> dict[str, bytes | PurePosixPath]:
         document = load_json(text)
     except DecodeError as error:
         raise DecodeError("", error.problem, CURE) from None
-    if not isinstance(document, list) or not all(isinstance(it, dict) for it in document):
+    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
         raise DecodeError("", "not a list of PCI functions", CURE)
     if not document:
         raise DecodeError("", "no PCI function in it", CURE)

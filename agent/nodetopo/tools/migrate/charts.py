@@ -29,7 +29,7 @@ class Rule:
     Attributes:
         same: values that nodetopo's manifests have already.
         off: the rule if its value is ``false``; ``None``: the same.
-        settings: by key of nodetopo's file; ``$value`` in one stands for the value.
+        settings: by key of nodetopo's file; ``$value`` in one is replaced by the value.
     """
 
     verdict: Verdict

@@ -36,7 +36,7 @@ TABLES: Mapping[Form, tuple[str, Table]] = {
     Form.RDMA_CONFIG: (charts.RDMA, charts.RDMA_CONFIG),
 }
 SUBCHARTS = {"nfd": Form.PLUGIN_VALUES, "node-feature-discovery": Form.OPERATOR_VALUES}
-"""Keys below which NFD's values are, in the values of which chart."""
+"""Keys above NFD's values, in the values of other charts."""
 
 
 def recognised(root: Value, *, is_values: bool = True) -> Form | None:
@@ -73,14 +73,14 @@ def _paths(value: Value, depth: int, above: str = "") -> Iterator[str]:
 
 def _is_known(path: str, table: Table, form: Form) -> bool:
     is_subchart = SUBCHARTS.get(path) is form
-    return is_subchart or path in table or any(it.startswith(f"{path}.") for it in table)
+    return is_subchart or path in table or any(name.startswith(f"{path}.") for name in table)
 
 
 def siblings_of(table: Table, path: str) -> tuple[str, ...]:
     """Return the keys that *table* has right below *path*."""
     prefix = f"{path}." if path else ""
-    paths = (it.removeprefix(prefix) for it in table if it.startswith(prefix))
-    return tuple(dict.fromkeys(re.split(r"[.\[]", it)[0] for it in paths))
+    paths = (name.removeprefix(prefix) for name in table if name.startswith(prefix))
+    return tuple(dict.fromkeys(re.split(r"[.\[]", name)[0] for name in paths))
 
 
 def program_of(container: Value) -> str:

@@ -80,14 +80,14 @@ def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator
         around: settings from other sources, by NVIDIA's name.
     """
     place = list(settings)
-    own = {name: given for one in place for name, given in one.given.items()}
+    own = {name: given for setting in place for name, given in setting.given.items()}
     everything = {**defaults(), **around, **own}
     try:
         effects.join({}, everything)
     except InputError:
         everything = {}
-    for one in place:
-        yield _judged(one, {**everything, **one.given})
+    for setting in place:
+        yield _judged(setting, {**everything, **setting.given})
 
 
 def defaults() -> Mapping[str, Given]:

@@ -30,7 +30,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
         ("spec", "template", "spec"),
     ),
 }
-"""Where a kind of object keeps the specification of its pods."""
+"""The position of the pod specification in each kind of object."""
 
 
 def report(sources: Iterable[tuple[str, str]], form: Form | None = None) -> Report:

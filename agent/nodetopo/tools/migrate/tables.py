@@ -31,7 +31,7 @@ class _TableReader:
         self._program, self._table = TABLES[form]
 
     def read(self, value: Value, path: str, about: str) -> None:
-        """Judge each key of *value*, which stands at *path* of the table, with the name *about*."""
+        """Judge each key of *value*, at *path* of the table, with the name *about*."""
         if value.is_list():
             for index, item in enumerate(value.items()):
                 self.read(item, f"{path}[]", f"{about}[{index}]")

@@ -120,7 +120,7 @@ class Workload(Protocol):
         ...
 
     def fitting(self, gpus: int) -> "tuple[Workload, float] | None":
-        """Return the part whose jobs ask for at most *gpus*, and the share of jobs left out.
+        """Return the part whose jobs request at most *gpus*, and the share of jobs left out.
 
         ``None`` where no job fits.
         """
@@ -263,10 +263,10 @@ def poisson(
 
 
 def offered_load(jobs: Sequence[Job], gpus: int) -> float | None:
-    """Return the GPU time that *jobs* request, as a share of what *gpus* GPUs have to give.
+    """Return the GPU time that *jobs* request, as a share of the capacity of *gpus* GPUs.
 
-    The time counted is from the first arrival to the last end if no job waited, so that what
-    one node has really run is at most 1. ``None`` where that is no time at all.
+    The time counted is from the first arrival to the last end if no job waited, so that what one
+    node has really run is at most 1. ``None`` where that is no time at all.
     """
     first = min(job.arrival_s for job in jobs)
     span = max(job.arrival_s + job.duration_s for job in jobs) - first

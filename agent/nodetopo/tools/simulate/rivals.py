@@ -99,7 +99,7 @@ class Kubelet:
         self._order = kubelet_order(snapshot, source)
 
     def __call__(self, offered: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return the first *size* of the list, whatever the order of *offered*."""
+        """Return the first *size* of the list, regardless of the order of *offered*."""
         return self._order(offered)[:size]
 
 

@@ -194,7 +194,7 @@ def _pods(name: str, rows: Iterable[_Row]) -> TraceFile:
 
 
 def _pod_sizes(name: str, rows: Iterable[_Row]) -> TraceFile:
-    """Read pods of which only the sizes are known."""
+    """Read pods with known sizes but no times."""
     skipped: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     for row in rows:
@@ -256,11 +256,11 @@ _FORMATS: Mapping[frozenset[str], Callable[[str, Iterable[_Row]], TraceFile]] = 
 
 
 LOAD = 0.7
-"""Offered load where none is asked for: busy enough that sets break up, with room to choose."""
+"""Default offered load: busy enough that sets break up, with room to choose."""
 
 
 JOBS = 2_000
-"""Jobs per seed where none are asked for."""
+"""Default number of jobs per seed."""
 
 
 FULL = 1.0

@@ -147,12 +147,12 @@ class DevicePlaces:
             gpu = self._gpus.get(original)
             if gpu is None and not is_gpu_resource(resource):
                 continue
-            known = name if gpu is None else gpu.name
+            label = name if gpu is None else gpu.name
             node = None if gpu is None else self.gpu_node(gpu)
             is_whole = gpu is not None and name == gpu.uuid
-            before = held.get(known)
-            held[known] = HeldGpu(
-                name=known,
+            before = held.get(label)
+            held[label] = HeldGpu(
+                name=label,
                 gpu=gpu,
                 is_whole=is_whole and (before is None or before.is_whole),
                 node=self.reported(resource, name) if node is None else node,
@@ -182,8 +182,8 @@ class DevicePlaces:
     def hcas(self, container: Container) -> tuple[HeldHca, ...]:
         """Return the HCAs of *container*, each once, by name.
 
-        A device of the RDMA shared device plugin is a number and stands for every HCA of its pool:
-        it has no place, and is left out.
+        A device of the RDMA shared device plugin is a number and means every HCA of its pool: it
+        has no place, and is left out.
         """
         held: dict[str, HeldHca] = {}
         for resource, device in _ids(container):
@@ -235,7 +235,7 @@ class DevicePlaces:
         )
 
     def gpu_node(self, gpu: Gpu) -> int | None:
-        """Return the NUMA node of *gpu* by the topology; ``None`` where it is not known."""
+        """Return the NUMA node of *gpu* by the topology; ``None`` if unknown."""
         if gpu.numa_node in self._cpu_nodes:
             return gpu.numa_node
         near = self._only or tuple(
@@ -299,4 +299,4 @@ def _reported_nodes(snapshot: Snapshot) -> Mapping[tuple[str, str], Nodes]:
 
 
 def _ids(container: Container) -> Iterator[tuple[str, str]]:
-    return ((one.resource, name) for one in container.devices or () for name in one.ids)
+    return ((devices.resource, name) for devices in container.devices or () for name in devices.ids)

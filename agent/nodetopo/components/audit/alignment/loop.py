@@ -99,7 +99,7 @@ class AlignmentLoop(PeriodicLoop):
         """Measure once; return the seconds until the next measurement."""
         current = self._store.current
         if current is None:
-            return 1.0  # the first scan goes on
+            return 1.0  # the first scan is still running
         problem, bug = None, None
         try:
             snapshot = self._read(current.snapshot)
@@ -136,9 +136,9 @@ class AlignmentLoop(PeriodicLoop):
         reasons: Counter[str] = Counter()
         misaligned = set()
         for name, rows in pods.items():
-            found = {row.verdict for row in rows}
+            verdicts_of_pod = {row.verdict for row in rows}
             worst_first = (Alignment.MISALIGNED, Alignment.UNKNOWN, Alignment.ALIGNED)
-            verdict = next(each for each in worst_first if each in found)
+            verdict = next(each for each in worst_first if each in verdicts_of_pod)
             verdicts[verdict.value] += 1
             if verdict is Alignment.MISALIGNED:
                 misaligned.add(name)

@@ -36,7 +36,7 @@ included.
 def measured(snapshot: Snapshot) -> tuple[PodAlignment, ...]:
     """Return a row for each running container that holds GPUs or HCAs, in the pods' order.
 
-    A container of a running pod that asks for GPUs, but whose devices the kubelet did not report,
+    A container of a running pod that requests GPUs, but without devices in the kubelet's report,
     has a row without devices. Containers of manifests have none.
     """
     places = DevicePlaces(snapshot)
@@ -89,7 +89,7 @@ class _Held:
 
 
 def _row(machine: Machine, why: Explaining, held: _Held) -> PodAlignment:
-    whole = [one.gpu.index for one in held.gpus if one.gpu is not None and one.is_whole]
+    whole = [gpu.gpu.index for gpu in held.gpus if gpu.gpu is not None and gpu.is_whole]
     gpu_nodes = _nodes(held.gpus, machine.snapshot)
     hca_nodes = _nodes(held.hcas, machine.snapshot)
     apart: list[Apart | None] = []
@@ -137,7 +137,9 @@ def _open(why: Explaining, held: _Held) -> MissingInput | None:
 
 def _nodes(devices: Sequence[HeldGpu | HeldHca], snapshot: Snapshot) -> tuple[int, ...] | None:
     known = sorted({device.node for device in devices if device.node is not None})
-    is_known = snapshot.numa_nodes is not None and all(it.node is not None for it in devices)
+    is_known = snapshot.numa_nodes is not None and all(
+        device.node is not None for device in devices
+    )
     return tuple(known) if is_known else None
 
 

@@ -41,8 +41,8 @@ class Pairs:
 
     Attributes:
         near: the HCAs at :data:`GOOD` or nearer, or else the nearest cards of the node; only of
-            GPUs whose distance to some card is known. Cards whose ports are down do not count,
-            nor are they expected.
+            GPUs whose distance to some card is known. Cards whose ports are down do not count and
+            are not expected.
     """
 
     distances: Mapping[tuple[int, int], Closeness]
@@ -56,9 +56,11 @@ class Pairs:
         whole = tuple(at for at in job_hcas(snapshot) if not hcas[at].is_down)
         near = {}
         for gpu in snapshot.gpus:
-            known = [distances[gpu.index, at] for at in whole if (gpu.index, at) in distances]
-            if known:
-                limit = max(min(known), GOOD)
+            known_distances = [
+                distances[gpu.index, at] for at in whole if (gpu.index, at) in distances
+            ]
+            if known_distances:
+                limit = max(min(known_distances), GOOD)
                 near[gpu.index] = frozenset(
                     at
                     for at in range(len(hcas))
@@ -171,9 +173,9 @@ def _holdings(snapshot: Snapshot) -> Iterator[_Holding | Missing]:
             if rows >= MAX_ROWS or devices > MAX_DEVICES:
                 yield Missing(f"{name} and all after it, which are too many to look at")
                 return
-            gpus = tuple(one.gpu.index for one in places.gpus(container) if one.gpu is not None)
+            gpus = tuple(gpu.gpu.index for gpu in places.gpus(container) if gpu.gpu is not None)
             hcas = places.hcas(container)
-            unclear = [it for it in _meanings(pools, container) if it[1] in _UNCLEAR]
+            unclear = [meaning for meaning in _meanings(pools, container) if meaning[1] in _UNCLEAR]
             if gpus and (hcas or unclear):
                 rows += 1
                 numbers = sum(it is Meaning.NUMBER for _, it in unclear)

@@ -227,7 +227,7 @@ class PodAlignment:
     @property
     def causes(self) -> tuple[Cause, ...]:
         """All causes without duplicates, in order of priority."""
-        return tuple(dict.fromkeys(cause for one in self.apart for cause in one.causes))
+        return tuple(dict.fromkeys(cause for part in self.apart for cause in part.causes))
 
 
 def to_plain(row: PodAlignment) -> dict[str, Any]:

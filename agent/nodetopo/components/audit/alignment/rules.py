@@ -120,8 +120,13 @@ def nvlink(snapshot: Snapshot) -> Judgement:
         yield Skip("no running pod holds GPUs")
         return
     yield from _missing_pods(snapshot)
-    yield from (Missing(it.what) for row in rows for it in row.missing if not row.gpus)
-    yield from (Missing(it.what) for row in rows for it in row.missing if it.part is Part.GPUS)
+    yield from (Missing(missing.what) for row in rows for missing in row.missing if not row.gpus)
+    yield from (
+        Missing(missing.what)
+        for row in rows
+        for missing in row.missing
+        if missing.part is Part.GPUS
+    )
     if not sets.is_known and any(len(row.gpus) > 1 for row in rows):
         yield Missing("NVLinks", because(snapshot, "nvml"))
     index = {gpu.name: gpu.index for gpu in snapshot.gpus}

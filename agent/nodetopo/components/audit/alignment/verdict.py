@@ -158,7 +158,7 @@ class Explaining:
         cpuset = self.container.cpuset
         if cpuset is not None and not cpuset <= own:
             return (UNEXPLAINED,)
-        is_by_claim = any(one.claim for one in self.places.gpus(self.container))
+        is_by_claim = any(gpu.claim for gpu in self.places.gpus(self.container))
         if is_packed and self._policy != NONE and not is_by_claim:
             return (PACKED,)
         return self.placed()
@@ -174,9 +174,9 @@ class Explaining:
     def placed(self) -> Causes:
         """Explain resources that the Topology Manager should have aligned."""
         held = self.places.gpus(self.container)
-        if any(one.claim is not None for one in held):
+        if any(gpu.claim is not None for gpu in held):
             return (BY_CLAIM,)
-        if any(one.gpu is not None and one.gpu.numa_node is None for one in held):
+        if any(gpu.gpu is not None and gpu.gpu.numa_node is None for gpu in held):
             return (UNKNOWN_NODE,)
         unreported = (NO_NODE,) if self.places.lacks_node(self.container) else ()
         match self._policy:
@@ -219,10 +219,10 @@ class Machine:
 
     def gpus_apart(self, held: Sequence[HeldGpu], why: Explaining) -> Apart | None:
         """Return how *held* GPUs are on more NUMA nodes than necessary."""
-        nodes = {one.node for one in held}
+        nodes = {gpu.node for gpu in held}
         counts = Counter(self._gpu_nodes().values())
         needed = _fewest(counts, len(held))
-        is_known = all(one.gpu is not None and one.node is not None for one in held)
+        is_known = all(gpu.gpu is not None and gpu.node is not None for gpu in held)
         if not is_known or len(nodes) <= needed or self._is_worth_it(held, needed):
             return None
         return Apart(
@@ -276,8 +276,8 @@ class Machine:
         """Return how *held* HCAs deviate from the nodes *near*, if HCAs exist there."""
         there = Counter(hca.numa_node for hca in self.snapshot.hcas or ())
         possible = {node for node in near if there[node]}
-        nodes = {one.node for one in held if one.node is not None}
-        if len(nodes) == 0 or any(one.node is None for one in held):
+        nodes = {hca.node for hca in held if hca.node is not None}
+        if len(nodes) == 0 or any(hca.node is None for hca in held):
             return None
         surplus = nodes - set(near) if len(held) <= sum(there[n] for n in possible) else set()
         absent = possible - nodes if len(held) >= len(possible) else set()
@@ -285,7 +285,7 @@ class Machine:
             return None
         return Apart(
             part=Part.HCAS,
-            observed=f"{', '.join(one.name for one in held)} {on(nodes)}",
+            observed=f"{', '.join(hca.name for hca in held)} {on(nodes)}",
             expected=on(possible),
             causes=why.placed(),
         )
@@ -299,9 +299,9 @@ class Machine:
         """Return whether NVLink joins *held*, and no equally large set on *needed* NUMA nodes."""
         where = self._gpu_nodes()
         nodes = sorted(set(where.values()))
-        if not all(one.is_whole for one in held) or comb(len(nodes), needed) > MAX_CHOICES:
+        if not all(gpu.is_whole for gpu in held) or comb(len(nodes), needed) > MAX_CHOICES:
             return False
-        groups = self.nvlinks.groups([one.gpu.index for one in held if one.gpu is not None])
+        groups = self.nvlinks.groups([gpu.gpu.index for gpu in held if gpu.gpu is not None])
         choices = (
             [index for index, node in where.items() if node in chosen]
             for chosen in combinations(nodes, needed)

@@ -102,7 +102,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
         yield Skip(reason)
         return
 
-    # What is known to stand in the way of dma-buf, and what is not known.
+    # Known obstacles to dma-buf, and unknown inputs.
     obstacles: list[str] = []
     unknown: list[Missing] = []
     release = _RELEASE.match((snapshot.kernel.release if snapshot.kernel else None) or "")

@@ -165,14 +165,14 @@ def interrupts_on_node(snapshot: Snapshot) -> Judgement:
     homes = {hca.name: hca.numa_node for hca in snapshot.hcas or ()}
     nodes = {node.id: node.cpus for node in snapshot.numa_nodes or ()}
     reserved = cpu_list(snapshot.kubelet.reserved_system_cpus if snapshot.kubelet else None)
-    for it in host_of(snapshot).interrupts or ():
-        node = homes.get(it.hca)
+    for interrupt in host_of(snapshot).interrupts or ():
+        node = homes.get(interrupt.hca)
         near = CpuSet() if node is None else nodes.get(node, CpuSet())
-        away = CpuSet(it.cpus.cpus - near.cpus - reserved.cpus)
-        overflows = it.numbers > len(near) and len(it.cpus & near) > 0
+        away = CpuSet(interrupt.cpus.cpus - near.cpus - reserved.cpus)
+        overflows = interrupt.numbers > len(near) and len(interrupt.cpus & near) > 0
         if len(near) and len(away) and not overflows:
             yield Finding(
-                subject=f"{it.hca}, {it.numbers} interrupts",
+                subject=f"{interrupt.hca}, {interrupt.numbers} interrupts",
                 observed=f"some go to CPUs {away}",
                 expected=f"CPUs {near} of NUMA node {node}",
             )
@@ -203,11 +203,11 @@ def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
         yield Skip(reason)
         return
     for name, cpus in (exclusive or {}).items():
-        for it in host_of(snapshot).interrupts or ():
-            if len(cpus & it.cpus):
+        for interrupt in host_of(snapshot).interrupts or ():
+            if len(cpus & interrupt.cpus):
                 yield Finding(
                     subject=name,
-                    observed=f"{it.hca} interrupts its CPUs {cpus & it.cpus}",
+                    observed=f"{interrupt.hca} interrupts its CPUs {cpus & interrupt.cpus}",
                     expected="CPUs that no container has for itself",
                 )
     if exclusive is None:
@@ -271,4 +271,6 @@ def _missing_interrupts(snapshot: Snapshot) -> tuple[Missing, ...]:
         return (unread(snapshot, "interrupts of HCAs", "irq"),)
     interrupting = {each.hca for each in interrupts}
     known = {hca.pci for hca in snapshot.hcas if hca.name in interrupting}
-    return unknown_of("interrupts", (it.name for it in _adapters(snapshot) if it.pci not in known))
+    return unknown_of(
+        "interrupts", (hca.name for hca in _adapters(snapshot) if hca.pci not in known)
+    )

@@ -235,7 +235,7 @@ def fullest(profiles: Sequence[Profile | None], room: Geometry) -> frozenset[Cou
                     continue
                 if each.most is None or counts[position] < each.most:
                     ways[start + each.shape.slices].add(_one_more(counts, position))
-    # Room may always stay empty, so that one more somewhere is in *every* too if it fits.
+    # Room can always stay empty, so that one more instance is in *every* too if it fits.
     every = ways[room.slices]
     return frozenset(
         counts

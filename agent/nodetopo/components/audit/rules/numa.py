@@ -88,7 +88,7 @@ def coherent_memory(snapshot: Snapshot) -> Judgement:
     """Find NUMA nodes with memory and without CPUs; nodes without either wait for MIG devices."""
     machine = None if snapshot.kernel is None else snapshot.kernel.machine
     vendor = None if snapshot.cpu is None else snapshot.cpu.vendor
-    # On x86 no GPU is linked to the CPU; elsewhere those of Grace's generations may be.
+    # On x86 no GPU is linked to the CPU; elsewhere GPUs of Grace's generations can be.
     silent = [
         gpu.name
         for gpu in snapshot.gpus

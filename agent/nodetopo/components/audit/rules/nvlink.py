@@ -188,7 +188,9 @@ def peer_access(snapshot: Snapshot) -> Judgement:
         name, answers = f"GPU{a} and GPU{b}", between(a, b)
         if None in answers:
             silent.append(name)
-        if refusals := sorted({it.value for it in answers if it and it != P2pStatus.OK}):
+        if refusals := sorted(
+            {answer.value for answer in answers if answer and answer != P2pStatus.OK}
+        ):
             yield Finding(
                 subject=name,
                 observed=", ".join(refusals),
@@ -233,10 +235,10 @@ def _missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
         return absent
     silent = (_name(link) for link in snapshot.nvlinks if link.is_active is None)
     unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
-    if not has_switches(snapshot):  # behind NVSwitches it is a finding
+    if not has_switches(snapshot):  # behind NVSwitches, a dead link is a finding
         modules = (gpu.name for gpu in modules_without_links(snapshot))
         unread += [name for name in modules if name not in unread]
-    # Nobody can tell whether the bridge of a PCIe card is absent or dead.
+    # An absent bridge of a PCIe card cannot be told from a dead one.
     wired = wired_gpus(snapshot)
     down = {link.gpu for link in snapshot.nvlinks if link.is_active is False}
     down -= wired | _divided(snapshot)

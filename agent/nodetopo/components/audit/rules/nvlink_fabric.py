@@ -78,7 +78,7 @@ def fabric_registration(snapshot: Snapshot) -> Judgement:
 def fabric_manager(snapshot: Snapshot) -> Judgement:
     """Find that the program that sets up the routes of NVSwitches does not run."""
     reason = no_switch(snapshot)
-    # The switches of a rack, as those of all Graces are, run their own fabric manager.
+    # The switches of a rack, which all Graces have, run their own fabric manager.
     if reason is None and any(
         cluster_uuid(gpu) or (gpu.c2c and gpu.c2c.is_enabled) for gpu in snapshot.gpus
     ):

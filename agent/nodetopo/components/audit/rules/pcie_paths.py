@@ -92,7 +92,10 @@ def missing_pairs(snapshot: Snapshot) -> tuple[Missing, ...]:
         *missing_gpus(snapshot),
         *missing_hcas(snapshot),
         *missing_machine(snapshot),
-        *unknown_of("place on the PCI bus", (it.label for it in devices(snapshot) if not it.path)),
+        *unknown_of(
+            "place on the PCI bus",
+            (device.label for device in devices(snapshot) if not device.path),
+        ),
         *((bridges,) if snapshot.bridges is None else ()),
     )
 
@@ -107,7 +110,10 @@ def no_pairs(snapshot: Snapshot) -> str | None:
 
 def is_translated(snapshot: Snapshot) -> bool:
     """Return whether the addresses of a GPU or an HCA are known to be translated."""
-    return any(it.function and it.function.iommu_type in TRANSLATING for it in devices(snapshot))
+    return any(
+        device.function and device.function.iommu_type in TRANSLATING
+        for device in devices(snapshot)
+    )
 
 
 @rule(

@@ -260,13 +260,15 @@ def one_way_out(snapshot: Snapshot) -> Judgement:
         drivers = sorted({device.driver for device in devices})
         instances = gpu.mig.instances if gpu.mig is not None else ()
         names = {gpu.uuid, *(instance.uuid for instance in instances)}
-        resources = sorted({it for name in names if name for it in offered.get(name, ())})
+        resources = sorted(
+            {resource for name in names if name for resource in offered.get(name, ())}
+        )
         if len(drivers) + bool(resources) > 1:
             by_plugin = [f"offered as {', '.join(resources)}"] if resources else []
-            said = [f"published by {driver}" for driver in drivers]
+            claims = [f"published by {driver}" for driver in drivers]
             yield Finding(
                 subject=gpu.name,
-                observed=" and ".join([*by_plugin, *said]),
+                observed=" and ".join([*by_plugin, *claims]),
                 expected="one of them",
             )
 
@@ -367,7 +369,9 @@ def _program(container: Container) -> str:
     image = (container.image or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
     if image != _SHARED_IMAGE:
         return image
-    return next((it for it in _BESIDE_THE_PLUGIN if container.name.startswith(it)), image)
+    return next(
+        (prefix for prefix in _BESIDE_THE_PLUGIN if container.name.startswith(prefix)), image
+    )
 
 
 def _no_node(snapshot: Snapshot) -> str | None:

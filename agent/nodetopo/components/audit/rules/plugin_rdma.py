@@ -152,9 +152,9 @@ def fabric_hcas(snapshot: Snapshot) -> Judgement:
         for container in pod.containers:
             held = {
                 hca_key(device)
-                for one in container.devices or ()
-                for device in one.ids
-                if is_rdma_device(one.resource, device)
+                for devices in container.devices or ()
+                for device in devices.ids
+                if is_rdma_device(devices.resource, device)
             }
             for key in sorted(held & fabric.keys()):
                 yield Finding(

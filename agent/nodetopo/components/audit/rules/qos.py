@@ -267,8 +267,10 @@ def _first(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
         is_guaranteed = class_of(pod, level(snapshot)) == QosClass.GUARANTEED
         if not is_guaranteed or asks_as_a_pod(pod):
             continue
-        pinned = [it for it in pod.containers if is_whole(_millicores(it))]
-        if any(it.kind is ContainerKind.APP and uses_gpus(it) for it in pinned):
+        pinned = [container for container in pod.containers if is_whole(_millicores(container))]
+        if any(
+            container.kind is ContainerKind.APP and uses_gpus(container) for container in pinned
+        ):
             for container in pinned:
                 if container.kind is ContainerKind.INIT and not uses_gpus(container):
                     yield pod, container

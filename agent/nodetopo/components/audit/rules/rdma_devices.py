@@ -44,14 +44,14 @@ class RdmaPools:
         keys = hca_keys(snapshot.hcas or ())
         self._at = {keys[hca.name]: at for at, hca in enumerate(snapshot.hcas or ())}
         devices = snapshot.offer.devices if snapshot.offer else ()
-        self._placed = {one.resource for one in devices if one.numa_nodes}
-        # Plugins of ours report NUMA nodes of all their devices, or by setting of none.
+        self._placed = {device.resource for device in devices if device.numa_nodes}
+        # Our plugins report NUMA nodes of all their devices, or of none if so configured.
         self._has_nodes = any(map(is_gpu_resource, self._placed))
         self._members: dict[str, set[int]] = {}
-        for one in devices:
-            at = self._at.get(hca_key(one.id)) if REPLICA in one.id else None
+        for device in devices:
+            at = self._at.get(hca_key(device.id)) if REPLICA in device.id else None
             if at is not None:
-                self._members.setdefault(one.resource, set()).add(at)
+                self._members.setdefault(device.resource, set()).add(at)
 
     def meaning(self, resource: str, device: str) -> Meaning | None:
         """Return the meaning of *device* for a container; ``None`` if its plugin is unknown.

@@ -132,7 +132,7 @@ def link_errors(snapshot: Snapshot) -> Judgement:
     silent = []
     for name, hca, port in active_ports(snapshot):
         counters = port.counters or {}
-        # A function that may not read its port's counters gives none at all.
+        # A function without permission to read its port's counters gives none at all.
         if not is_efa(hca) and not set(LINK_ERRORS) & set(counters):
             silent.append(name)
         if counts := [f"{error} {counters[error]}" for error in LINK_ERRORS if counters.get(error)]:
@@ -170,9 +170,13 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
             if ROCE_V2 not in types:
                 silent.append(name)
             continue
-        # The interfaces of a port in a bond or bridge have no addresses: it has them.
+        # The interfaces of a port in a bond or bridge have no addresses: the bond has them.
         interfaces = _interfaces(hca, port)
-        if hca.kind is not HcaKind.BOND and interfaces and all(it.master for it in interfaces):
+        if (
+            hca.kind is not HcaKind.BOND
+            and interfaces
+            and all(netdev.master for netdev in interfaces)
+        ):
             continue
         observed = "no GID"
         if port.gids:
@@ -206,7 +210,9 @@ def roce_mtu(snapshot: Snapshot) -> Judgement:
         interfaces = _interfaces(hca, port)
         if not interfaces:
             without.append(name)
-        for netdev in [it for it in interfaces if it.name in named] or interfaces:
+        for netdev in [
+            interface for interface in interfaces if interface.name in named
+        ] or interfaces:
             if netdev.mtu is None:
                 unread.append(netdev.name)
             elif netdev.mtu < LEAST_MTU:

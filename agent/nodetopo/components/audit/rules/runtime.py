@@ -29,7 +29,7 @@ _REFUSED_SINCE = (1, 35)
 (kubernetes CHANGELOG-1.35, KEP-5573)."""
 
 
-# A warning, since kubelets before 1.35 run on it as well as ever.
+# A warning, since kubelets before 1.35 still support it.
 @rule(
     "RUN-001",
     Severity.WARNING,
@@ -51,7 +51,7 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
     yield from missing_cgroup(snapshot)
 
 
-# A remark, since POD-005 names the containers that need it and have not the capability.
+# A remark, since POD-005 names the containers that need it and lack the capability.
 @rule(
     "RUN-006",
     Severity.INFO,

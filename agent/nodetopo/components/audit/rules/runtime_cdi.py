@@ -144,7 +144,7 @@ def _faults(spec: CdiSpec, found: CdiRegistry, driver: str | None) -> Iterator[F
             observed=f"mounts the libraries of driver {spec.driver_version}",
             expected=f"those of the loaded driver, {driver}",
         )
-    reasons = [it.reason for it in spec.faults if any(map(it.concerns, devices))]
+    reasons = [fault.reason for fault in spec.faults if any(map(fault.concerns, devices))]
     if reasons:
         yield Finding(
             subject=spec.path,
@@ -191,13 +191,13 @@ def _unnamed(snapshot: Snapshot, found: CdiRegistry) -> Iterator[Finding]:
 def _uuids(gpu: Gpu) -> Iterator[str]:
     """Yield the devices of *gpu* that a container can have: its MIG devices in its place."""
     if gpu.mig is not None and gpu.mig.is_enabled:
-        yield from (one.uuid for one in gpu.mig.instances)
+        yield from (instance.uuid for instance in gpu.mig.instances)
     elif gpu.uuid is not None:
         yield gpu.uuid
 
 
 def _all_uuids(gpu: Gpu) -> Iterator[str]:
-    yield from (one.uuid for one in (gpu.mig.instances if gpu.mig else ()))
+    yield from (instance.uuid for instance in (gpu.mig.instances if gpu.mig else ()))
     if gpu.uuid is not None:
         yield gpu.uuid
 

@@ -115,8 +115,8 @@ def _takes_cdi(snapshot: Snapshot) -> bool | None:
 
 def _plugin_uses_cdi(snapshot: Snapshot) -> bool:
     """Return whether a device plugin or DRA driver is known to use CDI for GPUs."""
-    found = registry(snapshot)
-    in_force = any(found.devices(spec) for spec in of_plugins(snapshot))
+    specs = registry(snapshot)
+    in_force = any(specs.devices(spec) for spec in of_plugins(snapshot))
     return in_force and _takes_cdi(snapshot) is True
 
 
@@ -126,11 +126,11 @@ def _may_use_cdi(snapshot: Snapshot) -> bool:
     Ours does with ``device-list-strategy: auto`` if that specification names all GPUs. NVIDIA's
     does not, and mode ``legacy`` is meant for such plugins.
     """
-    host, found = host_of(snapshot), registry(snapshot)
+    host, specs = host_of(snapshot), registry(snapshot)
     if is_legacy(snapshot):
         return False
     if _PLUGIN in (host.peer_programs or ()) or _takes_cdi(snapshot) is False:
         return False
     uuids = [gpu.uuid for gpu in snapshot.gpus if gpu.uuid is not None]
     driver = snapshot.driver_version
-    return bool(uuids) and all(found.fault(_KIND, uuid, driver) is None for uuid in uuids)
+    return bool(uuids) and all(specs.fault(_KIND, uuid, driver) is None for uuid in uuids)

@@ -50,8 +50,8 @@ def missing_toolkit(snapshot: Snapshot) -> tuple[Missing, ...]:
 
 def without_toolkit(snapshot: Snapshot) -> str | None:
     """Return why rules about NVIDIA's toolkit do not apply: no container goes through it."""
-    known = host_of(snapshot).runtime_configs
-    if known is not None and not any(config.nvidia_runtimes for config in known):
+    runtimes = host_of(snapshot).runtime_configs
+    if runtimes is not None and not any(config.nvidia_runtimes for config in runtimes):
         return "no runtime here runs NVIDIA's program"
     return no_gpus(snapshot)
 
@@ -88,7 +88,9 @@ def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
 def registry(snapshot: Snapshot) -> CdiRegistry:
     """Return the devices that the container runtime resolves."""
     stated = (config.cdi_dirs for config in configs(snapshot))
-    directories = next((it for it in stated if it is not None), DIRECTORIES)
+    directories = next(
+        (directories for directories in stated if directories is not None), DIRECTORIES
+    )
     return CdiRegistry(host_of(snapshot).cdi_specs or (), directories)
 
 
@@ -116,12 +118,12 @@ def has_cdi(snapshot: Snapshot, config: RuntimeConfig) -> bool | None:
         return config.cdi
     runtime = snapshot.node_status.container_runtime if snapshot.node_status else None
     name, _, version = (runtime or "").partition("://")
-    known = release(version) if name == _CONTAINERD else None
-    return None if known is None else known >= _CDI_SINCE
+    containerd = release(version) if name == _CONTAINERD else None
+    return None if containerd is None else containerd >= _CDI_SINCE
 
 
 def missing_cdi(snapshot: Snapshot) -> tuple[Missing, ...]:
     """Require, for each configuration, whether CDI is on."""
-    silent = [it.path for it in configs(snapshot) if has_cdi(snapshot, it) is None]
+    silent = [config.path for config in configs(snapshot) if has_cdi(snapshot, config) is None]
     unknown = Missing(f"whether CDI is on by {', '.join(silent)} (version of containerd)")
     return missing_configs(snapshot) + ((unknown,) if silent else ())

@@ -148,7 +148,7 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
         yield from missing_specs(snapshot)
 
 
-# A warning, since the version is that of the library beside the toolkit's programs.
+# A warning, since the version is the library's next to the toolkit's programs.
 @rule(
     "RUN-010",
     Severity.WARNING,
@@ -192,11 +192,15 @@ def known_holes(snapshot: Snapshot) -> Judgement:
 )
 def plain_runtimes(snapshot: Snapshot) -> Judgement:
     """Find pods whose runtime adds no GPU; a RuntimeClass that a pod names is taken as right."""
-    known = [config for config in configs(snapshot) if config.nvidia_runtimes]
-    plain = [it for it in known if it.default_runtime not in it.nvidia_runtimes]
+    with_nvidia = [config for config in configs(snapshot) if config.nvidia_runtimes]
+    plain = [
+        config for config in with_nvidia if config.default_runtime not in config.nvidia_runtimes
+    ]
     without_cdi = all(has_cdi(snapshot, config) is False for config in plain)
-    if plain and len(plain) == len(known) and without_cdi:
-        classes = " | ".join(dict.fromkeys(name for it in plain for name in it.nvidia_runtimes))
+    if plain and len(plain) == len(with_nvidia) and without_cdi:
+        classes = " | ".join(
+            dict.fromkeys(name for config in plain for name in config.nvidia_runtimes)
+        )
         for name, pod in {pod_name(pod): pod for pod, _ in with_gpus(snapshot)}.items():
             if pod.runtime_class is None:
                 yield Finding(

@@ -79,11 +79,11 @@ def allocated(body: Object, claim: ClaimReference, pool: str) -> tuple[Allocated
         )
     if dig(body, "status", "allocation") is None:
         raise InputError(f"nothing is allocated to the claim {claim}", "it is tried again later")
-    found = []
+    devices = []
     for result in mappings(body, "status", "allocation", "devices", "results"):
         request, device = text(result, "request"), text(result, "device")
         is_ours = text(result, "driver") == DRIVER and text(result, "pool") == pool
         if is_ours and request is not None and device is not None:
             is_admin = dig(result, "adminAccess") is True
-            found.append(AllocatedDevice(request=request, device=device, is_admin=is_admin))
-    return tuple(found)
+            devices.append(AllocatedDevice(request=request, device=device, is_admin=is_admin))
+    return tuple(devices)

@@ -131,8 +131,8 @@ class ClaimsFile:
             if document.schema == SCHEMA and document.pool == self._pool:
                 return {claim.uid: claim for claim in document.claims}
             problem = f"{document.schema} of the pool {document.pool}"
-        # The kubelet asks again for each claim that it starts a container with.
-        structlog.get_logger().error("prepared claims not understood", problem=problem)
+        # The kubelet repeats each claim at every container start.
+        structlog.get_logger().error("prepared claims file invalid", problem=problem)
         return None
 
     def write(self, claims: Mapping[str, PreparedClaim]) -> None:

@@ -1,10 +1,10 @@
 """Prepared claims and the devices of their containers, kept over restarts.
 
-The kubelet asks for the same claim again and again: for each pod that shares it, after each of its
-own restarts, and after a lost answer. So a prepared claim is answered from memory, and kept in a
-file that is written before the answer: a daemon killed in between has at most written a claim that
-the kubelet requests again. During an upgrade the kubelet can ask either of two processes, so the
-file is read again before each change.
+The kubelet requests the same claim repeatedly: for each pod that shares it, after each of its own
+restarts, and after a lost answer. So a prepared claim is answered from memory, and kept in a file
+that is written before the answer: a daemon killed in between has at most written a claim that the
+kubelet requests again. During an upgrade the kubelet can ask either of two processes, so the file
+is read again before each change.
 """
 
 import time
@@ -40,7 +40,7 @@ Raises UnreadableError if no specification on the host defines one.
 """
 
 Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
-"""Returns why a claim must not get devices now: somebody else gave a GPU of theirs to a pod."""
+"""Returns why a claim must not get devices now: another program gave one of their GPUs to a pod."""
 
 
 class PreparedClaims:
@@ -83,14 +83,16 @@ class PreparedClaims:
 
     @property
     def used(self) -> frozenset[str]:
-        """Ids of the GPUs that claims have, but for administration."""
+        """Ids of the GPUs of claims, except for administration."""
         return frozenset(gpu for gpus in self.used_devices.values() for gpu in gpus)
 
     @property
     def used_devices(self) -> Mapping[str, tuple[str, ...]]:
-        """Ids of the GPUs of each device that claims have, but for administration, by its name."""
-        devices = (it for claim in self.claims for it in claim.devices if not it.is_admin)
-        return {it.device: it.gpus for it in devices}
+        """Ids of the GPUs of each claimed device, except for administration, by its name."""
+        devices = (
+            device for claim in self.claims for device in claim.devices if not device.is_admin
+        )
+        return {device.device: device.gpus for device in devices}
 
     def refresh(self) -> None:
         """Take claims that another process has prepared or released since."""
@@ -150,7 +152,7 @@ class PreparedClaims:
                 with self._exclusive():
                     self._take_news()
                     known = self._claims.get(wanted.uid)
-                    if known is not None:  # by another call
+                    if known is not None:  # prepared by another call
                         return known
                     conflict = self._conflict(wanted)
                     if conflict is None:

@@ -149,7 +149,7 @@ class DeviceHealth:
         self._is_ended = False
 
     def end(self) -> None:
-        """End every stream, which would go on for as long as its client does."""
+        """End every stream, which would otherwise last as long as its client."""
         with self._changed:
             self._is_ended = True
             self._changed.notify_all()

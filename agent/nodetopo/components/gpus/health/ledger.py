@@ -49,8 +49,8 @@ def after_events(
 ) -> HealthState:
     """Return *state* after *events*, whose order within one batch does not matter.
 
-    A new GPU gets a record. An event without a GPU concerns all known GPUs, and counts as a fall
-    of none: it came from one of them, and it is not known which.
+    A new GPU gets a record. An event without a GPU concerns all known GPUs, and counts as a fall of
+    none: it came from an unknown one of them.
     """
     gpus, nameless = dict(state.gpus), []
     for event in events:

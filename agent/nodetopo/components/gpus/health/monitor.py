@@ -154,7 +154,7 @@ class GpuHealthMonitor:
                     code = counted_code(event.xid, codes)
                     codes.add(code)
                     self._counts[gpu, code] = self._counts.get((gpu, code), 0) + event.count
-                single = replace(event, count=1)  # however often it came, it is judged once
+                single = replace(event, count=1)  # repeats are judged once
                 if single not in self._judged:
                     fresh.append(single)
                     if len(self._judged) < MAX_GPUS * MAX_CODES:

@@ -43,10 +43,10 @@ def _of_applications(
     gpu: str, was: GpuRecord, record: GpuRecord, rules: HealthRules
 ) -> Iterator[Notice]:
     """Yield the application faults that are no repetition."""
-    known = {window.xid: window.since for window in was.windows}
+    windows = {window.xid: window.since for window in was.windows}
     for window in record.windows:
         code = window.xid
-        is_new = known.get(code) != window.since
+        is_new = windows.get(code) != window.since
         if is_new and code not in SILENT and rules.kind_of(code) is HealthClass.APP:
             message = f"{_named(gpu, record)}: XID {code}, {xid(code).meaning}"
             yield Notice(

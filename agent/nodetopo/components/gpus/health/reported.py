@@ -43,7 +43,7 @@ def with_fault(record: GpuRecord, fault: Fault) -> GpuRecord:
 
     Of two, the stricter class and evidence hold, so that their order does not matter.
     """
-    others = {it.reason: it for it in record.faults}
+    others = {earlier.reason: earlier for earlier in record.faults}
     before = others.get(fault.reason)
     if before is not None:
         is_worse = (RANK[before.kind], before.heal != Heal.SIGHT) > (
@@ -56,7 +56,7 @@ def with_fault(record: GpuRecord, fault: Fault) -> GpuRecord:
 
 
 def kept(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Return *faults* by reason, only the worst of them where there are too many."""
+    """Return *faults* by reason, only the worst ones beyond the limit."""
     worst = sorted(faults, key=lambda fault: (-RANK[fault.kind], fault.reason))
     return tuple(sorted(worst[:MAX_FAULTS], key=lambda fault: fault.reason))
 
@@ -66,7 +66,9 @@ def _with_xid(
 ) -> GpuRecord:
     windows = {window.xid: window for window in record.windows}
     if counted_code(code, windows) == OTHER:
-        windows = {it.xid: it for it in record.windows if now - it.since < rules.degraded_s}
+        windows = {
+            window.xid: window for window in record.windows if now - window.since < rules.degraded_s
+        }
     code = counted_code(code, windows)
     window = windows.get(code)
     if window is None or now - window.since >= rules.dedupe_s:
@@ -79,18 +81,18 @@ def _with_xid(
     record = replace(record, windows=tuple(sorted(windows.values(), key=lambda it: it.xid)))
 
     kind = rules.kind_of(code)
-    said = f"XID {code}, {xid(code).meaning}" if code != OTHER else "XIDs of many codes"
+    text = f"XID {code}, {xid(code).meaning}" if code != OTHER else "XIDs of many codes"
     reason = f"Xid{code}" if code != OTHER else "XidOther"
     if kind is HealthClass.APP:
         if len(window.repeats) < max(1, rules.repeats):
             return record
         kind, reason = HealthClass.DEGRADED, f"{reason}Repeated"
-        said = f"{said}, {rules.repeats} times within {rules.degraded_s / 3600:g} h"
+        text = f"{text}, {rules.repeats} times within {rules.degraded_s / 3600:g} h"
     heal = _HEAL[kind]
     if event.gpu is None and RANK[kind] > RANK[HealthClass.DEGRADED]:
-        # It was one of the GPUs, and it is not known which: those that look sound are.
+        # An unknown GPU is affected: GPUs that look sound are presumed sound.
         kind, heal = min(kind, HealthClass.RESET, key=RANK.__getitem__), Heal.SIGHT
     fault = Fault(
-        reason=reason, said=said, kind=kind, heal=heal, first=now, last=now, xid=code or None
+        reason=reason, said=text, kind=kind, heal=heal, first=now, last=now, xid=code or None
     )
     return with_fault(record, fault)

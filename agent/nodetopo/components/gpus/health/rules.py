@@ -14,8 +14,8 @@ class HealthRules:
     Attributes:
         classes: an operator's class for single XIDs, before the table's; ``app`` ignores one.
         recovery_s: how long evidence must hold before an Unhealthy GPU is Healthy again.
-        degraded_s: how long a GPU that an XID degraded stays so after the last one; also the
-            time in which application faults are counted as repeated.
+        degraded_s: how long a GPU that an XID degraded stays so after the last one; also the time
+            in which application faults are counted as repeated.
         repeats: that many application faults of :data:`nodetopo.model.xid.REPEATED` within
             *degraded_s* degrade the GPU.
         dedupe_s: within it the same XID of the same GPU is one occurrence.
@@ -26,7 +26,7 @@ class HealthRules:
             reason, which is mostly the agent's container and not the GPUs.
         fresh_after_s: how long NVML refuses before a fresh container is worth a try.
         fresh_every_s: between two such tries.
-        back_s: how long NVML has to give readings again before GPUs are Healthy again.
+        back_s: how long NVML must give readings before GPUs are Healthy again.
     """
 
     classes: Mapping[int, HealthClass] = field(default_factory=dict)

@@ -81,7 +81,7 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
     """Return *state* with *gpus* Unhealthy, as earlier verdicts on them are lost.
 
     A GPU that looks sound for ``recovery_s`` is given out again. That is weaker evidence than some
-    lost verdicts asked for (a reset, another boot, an operator): no scan could give it, and what
+    lost verdicts required (a reset, another boot, an operator): no scan could give it, and what
     still is wrong shows again, as a lost GPU, a recovery action or the next XID does.
     """
     fault = Fault(
@@ -114,7 +114,10 @@ def lasting(state: HealthState) -> object:
             record.falls,
             record.reset_at,
             record.volatile if record.faults else None,
-            [(it.reason, it.said, it.kind, it.heal, it.first) for it in record.faults],
+            [
+                (fault.reason, fault.said, fault.kind, fault.heal, fault.first)
+                for fault in record.faults
+            ],
         )
         for name, record in sorted(state.gpus.items())
         if record.faults or record.falls

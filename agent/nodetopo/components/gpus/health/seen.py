@@ -125,7 +125,7 @@ def _with_facts(record: GpuRecord, look: Look) -> GpuRecord:
         return record
     links = record.links if look.is_partitioned else max(record.links, look.links or 0)
     volatile, action = gpu.ecc_errors.volatile if gpu.ecc_errors else None, gpu.recovery_action
-    # By reason whether that waits for a reset; None where NVML does not say.
+    # By reason: whether a reset is pending; None if NVML does not report it.
     pending = {
         "RowRemapPending": None if gpu.remapped_rows is None else gpu.remapped_rows.is_pending,
         "PageRetirementPending": gpu.retired_pages_pending,
@@ -181,20 +181,20 @@ def _seen(record: GpuRecord, look: Look, now: float) -> Iterator[Fault]:
             action = recovery_action(record.action)
             yield _fault(action.reason, f"the driver asks {action.said}", action.kind, now)
         if gpu.remapped_rows is not None and gpu.remapped_rows.has_failed:
-            said = "a memory row could not be remapped"
-            yield replace(_fault("RowRemapFailed", said, HealthClass.RMA, now), heal=Heal.OPERATOR)
+            text = "a memory row could not be remapped"
+            yield replace(_fault("RowRemapFailed", text, HealthClass.RMA, now), heal=Heal.OPERATOR)
         if gpu.is_over_sram_threshold:
             # The criterion for an RMA, as a failed remap (NVIDIA GPU Memory Error Management, "RMA
             # Policy").
-            said = "its SRAM had more uncorrectable errors than NVIDIA's threshold"
-            fault = _fault("SramThresholdExceeded", said, HealthClass.RMA, now)
+            text = "its SRAM had more uncorrectable errors than NVIDIA's threshold"
+            fault = _fault("SramThresholdExceeded", text, HealthClass.RMA, now)
             yield replace(fault, heal=Heal.OPERATOR)
         for reason in record.pending:
             yield _fault(reason, _PENDING[reason], HealthClass.DEGRADED, now)
         links = look.links or 0
         if not look.is_partitioned and links < record.links <= links + look.down_links:
-            said = f"{links} of {record.links} NVLinks are up"
-            yield _fault("NvLinksDown", said, HealthClass.DEGRADED, now)
+            text = f"{links} of {record.links} NVLinks are up"
+            yield _fault("NvLinksDown", text, HealthClass.DEGRADED, now)
 
 
 def _fault(reason: str, said: str, kind: HealthClass, now: float) -> Fault:

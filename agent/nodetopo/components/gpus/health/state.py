@@ -18,11 +18,11 @@ MAX_FAULTS = 64
 """Most faults kept of one GPU, the worst of them; more can only be noise."""
 
 RANK: Mapping[HealthClass, int] = {kind: rank for rank, kind in enumerate(HealthClass)}
-"""How bad a class is; members of :class:`HealthClass` stand from the mildest to the worst."""
+"""How bad a class is; members of :class:`HealthClass` are ordered from the mildest to the worst."""
 
 
 class Heal(StrEnum):
-    """The evidence that ends a fault; each has to hold for ``recovery_s``."""
+    """The evidence that ends a fault; each must hold for ``recovery_s``."""
 
     SIGHT = "sight"
     """The GPU looks sound: it answers, nothing is pending, its links are up, and the driver, if it

@@ -378,9 +378,11 @@ def owners_through_pod(connect: Connect, namespace: str, pod: str) -> Owners:
         )
     metadata = answer.body.get("metadata") or {}
     itself = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": metadata.get("uid")}
-    controllers = (one for one in metadata.get("ownerReferences") or () if one.get("controller"))
+    controllers = (
+        owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")
+    )
     owner = next(controllers, itself)
-    # As one owner among others: it neither controls the object nor blocks its own deletion.
+    # One owner among others, which neither controls the object nor blocks deletion.
     return ({key: owner.get(key) for key in ("apiVersion", "kind", "name", "uid")},)
 
 

@@ -133,11 +133,7 @@ class NodeLabelPublisher:
         return self.publish(NOTHING, complete=True)
 
     def labels(self) -> Mapping[str, str]:
-        """Return the labels of the Node, whoever wrote them.
-
-        Raises:
-            ApiUnavailable: it cannot be read.
-        """
+        """Return the labels of the Node, from any writer."""
         return self._read().labels
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
@@ -146,7 +142,7 @@ class NodeLabelPublisher:
             return False
         uid, left, yielded = self._left
         labels = node.get("labels") or {}
-        is_gone = not yielded <= labels.keys()  # the other program no longer writes it
+        is_gone = not yielded <= labels.keys()  # the other program has stopped writing them
         return (
             node.get("uid") != uid or is_gone or any(labels.get(key) != left[key] for key in left)
         )

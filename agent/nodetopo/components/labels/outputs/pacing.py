@@ -27,8 +27,9 @@ new label then write 250 times a second, at 9 ms of the API server's CPU each.
 """
 
 GAP_S = 10.0
-"""Between a write and the next read. It doubles each time that somebody changes our labels, up to
-:data:`RECHECK_S`: two programs that insist do not keep the API server busy."""
+"""Between a write and the next read. It doubles with each foreign change to our labels, up to
+:data:`RECHECK_S`: two programs that insist do not keep the API server busy.
+"""
 
 
 class OutputSchedule:
@@ -96,8 +97,8 @@ class OutputSchedule:
             soon = self._clock() + self._spread(0.0, START_S)
             self._not_before = self._recheck_at = min(self._not_before, soon)
             self._pause.reset()
-        # Not compared as it is seen: that may be in the middle of a write, before it is known
-        # what the write leaves.
+        # Not compared immediately: that could be in the middle of a write, before
+        # the result of the write is known.
         seen = self._seen
         if seen is not None and seen is not self._examined:
             self._examined, self._is_disturbed = seen, self._output.is_disturbed(seen)

@@ -25,10 +25,10 @@ LINK_DOWN, FIRMWARE = "HcaLinkDown", "HcaFirmwareError"
 
 
 class Presence(Enum):
-    """What sysfs shows of an HCA; the values are the reasons of verdicts."""
+    """The state of an HCA in sysfs; the values are the reasons of verdicts."""
 
     LISTED = None
-    """It is in ``/sys/class/infiniband``, under whatever name."""
+    """It is in ``/sys/class/infiniband``, under any name."""
     HIDDEN = "HcaMoved"
     """Its function has its driver, and each RDMA device belongs to one network namespace
     (``netns_mode`` of ``ib_core`` is exclusive), so that it is in another one."""
@@ -108,7 +108,7 @@ class HcaRules:
     most_recovery_s: float = 1800.0
 
     def hold_s(self, falls: int) -> float:
-        """Return how long an HCA has to be well that fell so often within *flap_s*."""
+        """Return how long an HCA with so many falls within *flap_s* must be well."""
         if falls < self.flaps:
             return self.recovery_s
         least = max(self.recovery_s, 60.0)
@@ -145,13 +145,13 @@ def sightings(known: Sequence[KnownHca], snapshot: Snapshot) -> Mapping[str, Hca
     """Return a scan's sightings of the *known* HCAs, from a snapshot that includes them."""
     is_unread = snapshot.hcas is None
     return {
-        it.key: HcaSighting(
-            name=it.hca.name,
+        hca.key: HcaSighting(
+            name=hca.hca.name,
             presence=Presence.UNKNOWN if is_unread else Presence.MISSING,
         )
-        if is_unread or it.is_lost
-        else HcaSighting(name=it.hca.name, presence=Presence.LISTED, states=_states(it.hca.ports))
-        for it in known
+        if is_unread or hca.is_lost
+        else HcaSighting(name=hca.hca.name, presence=Presence.LISTED, states=_states(hca.hca.ports))
+        for hca in known
     }
 
 
@@ -192,7 +192,7 @@ def _after(
     record: HcaRecord | None, sighting: HcaSighting, now: float, rules: HcaRules
 ) -> HcaRecord:
     fault = _fault(sighting)
-    if record is None:  # nothing has been handed out that would have to be taken back
+    if record is None:  # nothing handed out needs to be taken back
         return HcaRecord(name=sighting.name, fault=None if fault is _UNSURE else fault)
     if record.name != sighting.name:
         record = replace(record, name=sighting.name)
@@ -210,7 +210,7 @@ def _well(record: HcaRecord, now: float, rules: HcaRules) -> HcaRecord:
         is_clear = record.suspect_since is None and record.suspect is None
         return record if is_clear else replace(record, suspect=None, suspect_since=None)
     since = now if record.well_since is None else record.well_since
-    # A namespace is left when a pod ends, and the next one should not have to wait for it.
+    # The HCA leaves a pod's namespace at its end; the next pod should not wait for it.
     is_back = record.fault.reason == Presence.HIDDEN.value
     if is_back or now - since >= rules.hold_s(len(record.falls)):
         return replace(record, fault=None, suspect=None, well_since=None)

@@ -41,7 +41,7 @@ COUNTERS_S = 60.0
 
 
 SCAN_PAUSE_S = 30.0
-"""Least time between two scans that are asked for because RDMA devices came or went."""
+"""Shortest pause between scans requested because RDMA devices were added or removed."""
 
 
 def configured_hca_health(
@@ -119,7 +119,7 @@ class HcaHealthMonitor:
     @property
     def pause_s(self) -> float:
         """How long to wait until the next :meth:`look`."""
-        ports = sum(len(it.hca.ports) for it in self._known)
+        ports = sum(len(hca.hca.ports) for hca in self._known)
         looks = max(1, -(-ports // PORTS_A_LOOK))
         return looks * (UNSETTLED_S if is_unsettled(self._state) else LOOK_S)
 
@@ -165,8 +165,8 @@ class HcaHealthMonitor:
             return
         seen = probe.look(known)
         with self._lock:
-            # A scan may have shown others meanwhile.
-            is_changed = self._become({it.key: seen.get(it.key) for it in self._known})
+            # A scan can have changed the HCAs meanwhile.
+            is_changed = self._become({hca.key: seen.get(hca.key) for hca in self._known})
             is_other = self._asks_for_scan(probe.listing)
         if is_other:
             self.on_other_hcas()
@@ -208,7 +208,7 @@ class HcaHealthMonitor:
         self._state = after
         verdicts = view(after, self._rules)
         is_changed = verdicts != self._view
-        if is_changed:  # an equal view stays the same object: whoever reads it compares identity
+        if is_changed:  # an equal view stays the same object: readers compare identity
             self._view = verdicts
         return is_changed
 

@@ -69,11 +69,11 @@ class HcaProbe:
         """Return the sightings of the *known* HCAs, by key."""
         listing = self._names()
         if listing != self.listing:
-            self._refused.clear()  # a driver may have come that refuses less
+            self._refused.clear()  # a new driver can refuse less
         self.listing = listing
         if listing is None:
             return {
-                it.key: HcaSighting(name=it.hca.name, presence=Presence.UNKNOWN) for it in known
+                hca.key: HcaSighting(name=hca.hca.name, presence=Presence.UNKNOWN) for hca in known
             }
         names: dict[str, str | None] = {}
         astray = []
@@ -89,7 +89,7 @@ class HcaProbe:
     def counters(self, known: Sequence[KnownHca]) -> PortCounters:
         """Return the error counters of the *known* HCAs that are there; unknown ones are absent."""
         listing = self.listing or frozenset()
-        found = {}
+        names = {}
         for hca in (it.hca for it in known if it.hca.name in listing):
             for port in hca.ports:
                 counts = {}
@@ -97,8 +97,8 @@ class HcaProbe:
                     text = self._text(f"{_CLASS}/{hca.name}/ports/{port.number}/{folder}/{name}")
                     if text is not None and _COUNT.fullmatch(text):
                         counts[name] = int(text)
-                found[hca.name, port.number] = counts
-        return found
+                names[hca.name, port.number] = counts
+        return names
 
     def _sighting(self, known: KnownHca, name: str | None) -> HcaSighting:
         if name is None:
@@ -121,7 +121,7 @@ class HcaProbe:
         try:
             place = (self._class / known.hca.name).readlink()
         except OSError:
-            return True  # gone since it was listed, which the ports will show
+            return True  # removed since the listing, which the ports will show
         return str(known.hca.pci) in place.parts
 
     def _names_by_place(

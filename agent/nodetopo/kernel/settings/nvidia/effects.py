@@ -23,7 +23,7 @@ DISABLE, ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
 words that are no XID are ignored (k8s-device-plugin v0.19.0, internal/rm/health.go)."""
 
 EVERY = ("all", "xids")
-"""Either of them stands for every XID."""
+"""Either selects every XID."""
 
 MILD = (HealthClass.APP, HealthClass.DEGRADED)
 """Classes that leave a GPU Healthy."""

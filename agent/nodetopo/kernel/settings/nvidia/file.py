@@ -122,10 +122,10 @@ def read(root: Value, place: SettingSource = SettingSource.FILE) -> NvidiaFile:
     waiting = [(path, value) for path, value in sections.items() if path not in ("version", OURS)]
     for path, value in waiting:
         if path in BY_PATH:
-            found = _value(BY_PATH[path], value, warnings.append)
-            if found is not None:
+            parsed = _value(BY_PATH[path], value, warnings.append)
+            if parsed is not None:
                 name = BY_PATH[path].name
-                given[name] = Given(value=found, origin=value.origin, place=place)
+                given[name] = Given(value=parsed, origin=value.origin, place=place)
         elif not value.is_null():
             warnings += value.repeated()
             depth = path.count(".") + 1

@@ -62,7 +62,7 @@ class Allocated:
         """Return the explanation of the claim."""
         gone = ["/".join(each.key) for each in self.given if each.published is None]
         unknown = [f"{name} is in no slice of its node" for name in gone]
-        found = Explained(
+        explained = Explained(
             claim=full_name(self._claim),
             verdict=Verdict.NO_CHOICE,
             node=node,
@@ -72,15 +72,15 @@ class Allocated:
         )
         if self._is_admin():
             admin = "it has admin access: it takes its devices from nobody, whoever has them"
-            return replace(found, why=(admin,))
+            return replace(explained, why=(admin,))
         if any(each.key[0] in (NVIDIA_DRIVER, DRIVER) and not each.gpus for each in self.given):
             what = "the GPUs behind its devices: nothing that is known of its node has them"
-            return replace(found, verdict=Verdict.UNKNOWN, unknown=(*unknown, what))
+            return replace(explained, verdict=Verdict.UNKNOWN, unknown=(*unknown, what))
         if not self.gpus:
-            return replace(found, why=("it has no GPUs to compare",))
+            return replace(explained, why=("it has no GPUs to compare",))
         nearest = tuple(self._nearest())
         if (parts := self._parts()) is not None:
-            return replace(found, why=(parts,), nearest=nearest)
+            return replace(explained, why=(parts,), nearest=nearest)
         free, by_time = self._free()
         if not by_time:
             unknown.append("when claims were allocated: all others count as allocated before it")
@@ -90,7 +90,7 @@ class Allocated:
         if not {*self.gpus} <= {*free}:
             lost_now = (self._machine.gpus[at].index for at in self.gpus if at not in free)
             unknown.append(f"what {names(lost_now)} was worth: it is lost now")
-            return replace(found, verdict=Verdict.UNKNOWN, unknown=tuple(unknown))
+            return replace(explained, verdict=Verdict.UNKNOWN, unknown=tuple(unknown))
         was = allocator.describe([ids[at] for at in self.gpus], available)
         best = self._best(allocator, available)
         terms = terms_for(Policy.BEST, len(self.gpus))
@@ -100,8 +100,8 @@ class Allocated:
         if len(free) == len(self.gpus):
             verdict = Verdict.NO_CHOICE
         better = self._set(best)
-        found = replace(
-            found,
+        explained = replace(
+            explained,
             verdict=verdict,
             free=free,
             was=self._set(was),
@@ -110,22 +110,22 @@ class Allocated:
             unknown=tuple(unknown),
         )
         if verdict is Verdict.NO_CHOICE:
-            return replace(found, why=("no other GPUs were free",))
+            return replace(explained, why=("no other GPUs were free",))
         steps = tuple(_taken(request) for request in self._asking() if request.matched is not None)
         if verdict is Verdict.BEST:
-            return replace(found, why=(*steps, "no set of GPUs that was free is better"))
+            return replace(explained, why=(*steps, "no set of GPUs that was free is better"))
         lost = f"the set {compared(best.score, was.score, terms)}"
         why = (lost, *self._why(better, free))
-        return replace(found, why=why, cures=tuple(dict.fromkeys(self._cures())))
+        return replace(explained, why=why, cures=tuple(dict.fromkeys(self._cures())))
 
     def _is_admin(self) -> bool:
         results = results_of(self._claim)
-        return bool(results) and all(it.get("adminAccess") is True for it in results)
+        return bool(results) and all(result.get("adminAccess") is True for result in results)
 
     def _parts(self) -> str | None:
         """Return why no sets are compared where the claim has parts of GPUs."""
         devices = [each.published for each in self.given if each.published is not None]
-        if any(it.is_shared for it in devices):
+        if any(device.is_shared for device in devices):
             return "shares of GPUs are not compared: what others have of one does not keep it away"
         if any(map(is_mig, devices)):
             return "parts of GPUs are not compared: they do not disturb each other"
@@ -160,7 +160,7 @@ class Allocated:
         2026, ``FabricManagerPartitioning``).
         """
         matched = (it for each in self._asking() for it in equal_in(self._claim, each.name))
-        return next((it for it in matched if _PARTITION.fullmatch(it)), None)
+        return next((attribute for attribute in matched if _PARTITION.fullmatch(attribute)), None)
 
     def _given(self, result: Object) -> Given:
         key = key_of(result)

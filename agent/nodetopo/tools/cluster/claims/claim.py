@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     NO_CHOICE = "no-choice"
     """It has no GPUs, or there was none but those it got."""
     UNKNOWN = "unknown"
-    """The devices, or the GPUs behind them, are not known."""
+    """The devices, or the GPUs behind them, are unknown."""
     WAITING = "waiting"
     """Nothing is allocated."""
 
@@ -175,21 +175,28 @@ def node_of(claim: Object, published: Mapping[str, Sequence[PublishedDevice]]) -
             if wanted.get("key") == "metadata.name" and isinstance(values, list) and values:
                 return str(values[0])
     keys = {key_of(result) for result in results_of(claim)}
-    return next((node for node, own in published.items() if keys & {it.key for it in own}), None)
+    return next(
+        (node for node, own in published.items() if keys & {device.key for device in own}), None
+    )
 
 
 def requests_of(claim: Object) -> Iterator[Request]:
     """Yield the requests of *claim* in their order, with the alternatives that were taken."""
-    results = [text(it, "request") or "" for it in results_of(claim)]
+    results = [text(result, "request") or "" for result in results_of(claim)]
     for request in mappings(claim, "spec", "devices", "requests"):
         name = text(request, "name") or ""
         alternatives = mappings(request, "firstAvailable")
         exactly = dig(request, "exactly")
         each = alternatives or ((exactly,) if isinstance(exactly, Mapping) else (request,))
-        wanted = (it.partition("/")[2] for it in results if it.partition("/")[0] == name)
-        known = {text(it, "name") for it in alternatives}
-        matched = next((it for it in wanted if it in known), None)
-        taken = next((it for it in alternatives if text(it, "name") == matched), each[0])
+        wanted = (
+            result.partition("/")[2] for result in results if result.partition("/")[0] == name
+        )
+        known = {text(alternative, "name") for alternative in alternatives}
+        matched = next((candidate for candidate in wanted if candidate in known), None)
+        taken = next(
+            (alternative for alternative in alternatives if text(alternative, "name") == matched),
+            each[0],
+        )
         is_all = text(taken, "allocationMode") == "All"
         yield Request(
             name=name,
@@ -197,7 +204,7 @@ def requests_of(claim: Object) -> Iterator[Request]:
                 dict.fromkeys(it for it in (text(one, "deviceClassName") for one in each) if it)
             ),
             count=None if is_all else whole(taken, "count") or 1,
-            alternatives=tuple(text(it, "name") or "" for it in alternatives),
+            alternatives=tuple(text(alternative, "name") or "" for alternative in alternatives),
             matched=matched,
             has_selectors=bool(mappings(taken, "selectors")),
             tolerates=bool(mappings(taken, "tolerations")),
@@ -246,13 +253,13 @@ def _amounts(value: Object, *path: str) -> Mapping[str, int]:
 def equal_in(claim: Object, request: str) -> tuple[str, ...]:
     """Return the attributes in which the devices of *request* must be equal, and only they."""
     base = request.partition("/")[0]
-    found = []
+    attributes = []
     for constraint in mappings(claim, "spec", "devices", "constraints"):
         over = dig(constraint, "requests") or [base]
         attribute = text(constraint, "matchAttribute")
         if attribute is not None and ({request, base} & {*map(str, over)}):
-            found.append(attribute)
-    return tuple(dict.fromkeys(found))
+            attributes.append(attribute)
+    return tuple(dict.fromkeys(attributes))
 
 
 def is_tainted(device: PublishedDevice) -> bool:

@@ -36,15 +36,15 @@ def may_match(device: PublishedDevice, request: Request) -> bool:
     word. Classes of any other name could be for any driver.
     """
     kind = device.attributes.get(f"{device.driver}/type")
-    known = [_CLASSES[it] for it in request.device_classes if it in _CLASSES]
+    known = [_CLASSES[name] for name in request.device_classes if name in _CLASSES]
     if any(driver == device.driver and (kind in {None, wanted}) for driver, wanted in known):
         return True
-    others = [it for it in request.device_classes if it not in _CLASSES]
+    others = [name for name in request.device_classes if name not in _CLASSES]
     if not others or (device.driver == DRIVER and kind in _RESERVED):
         return False
     domain = device.driver.partition(".")[2]
-    return any(it.partition(".")[2] == domain for it in others) or not any(
-        "." in it for it in request.device_classes
+    return any(name.partition(".")[2] == domain for name in others) or not any(
+        "." in name for name in request.device_classes
     )
 
 

@@ -50,13 +50,15 @@ def explained(
     rest = tuple(each for each in others or () if full_name(each) != name)
     unread = () if others is not None else ("what other claims have: all else counts as free",)
     if not isinstance(dig(claim, "status", "allocation"), Mapping):
-        found = waiting(claim, requests, published, rest, _pools_for(requests, published, pools))
-        return replace(found, unknown=(*unread, *found.unknown))
+        explanation = waiting(
+            claim, requests, published, rest, _pools_for(requests, published, pools)
+        )
+        return replace(explanation, unknown=(*unread, *explanation.unknown))
     node = node_of(claim, published)
     # Devices of other nodes have the same PCI addresses.
     devices = published.get(node, ()) if node is not None else ()
-    found = Allocated(claim, requests, devices, rest, machine).explained(node)
-    return replace(found, unknown=(*unread, *found.unknown))
+    explanation = Allocated(claim, requests, devices, rest, machine).explained(node)
+    return replace(explanation, unknown=(*unread, *explanation.unknown))
 
 
 def _pools_for(
@@ -71,14 +73,16 @@ def _pools_for(
     if pools is None:
         return Pools()
     selected = {
-        it.key[:2]
+        device.key[:2]
         for own in published.values()
-        for it in own
-        if any(may_match(it, request) for request in requests)
+        for device in own
+        if any(may_match(device, request) for request in requests)
     }
-    nameless = [PublishedDevice(driver=it.driver, pool=it.name, name="") for it in pools.unplaced]
+    nameless = [
+        PublishedDevice(driver=pool.driver, pool=pool.name, name="") for pool in pools.unplaced
+    ]
     return Pools(
-        known=tuple(it for it in pools.known if (it.driver, it.name) in selected),
+        known=tuple(pool for pool in pools.known if (pool.driver, pool.name) in selected),
         unplaced=tuple(
             pool
             for pool, device in zip(pools.unplaced, nameless, strict=True)

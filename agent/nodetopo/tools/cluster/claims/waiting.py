@@ -51,7 +51,7 @@ def waiting(
                 "shared counters: the scheduler of Kubernetes 1.36 counts them for it, too"
             )
     if not why:
-        nodes = sorted({it.node for it in lacks if it.is_enough})
+        nodes = sorted({lack.node for lack in lacks if lack.is_enough})
         why.append(
             f"by count {nodes[0] if len(nodes) == 1 else f'{len(nodes)} nodes'} would do: its "
             "selectors, other requests, or the pod that uses it are in the way"
@@ -119,18 +119,18 @@ class _Lacks:
         """Yield a node's devices for each of *requests*."""
         for request in requests:
             for node, devices in published.items():
-                own = [it for it in devices if may_match(it, request)]
+                own = [device for device in devices if may_match(device, request)]
                 if own:
                     yield self._lack(request, node, own)
 
     def _lack(self, request: Request, node: str, own: Sequence[PublishedDevice]) -> Lack:
-        allocatable = [it for it in own if it.key[:2] not in self._broken]
-        in_use = [it for it in allocatable if self._is_in_use(it, request)]
-        used = {it.key for it in in_use}
-        rest = [it for it in allocatable if it.key not in used]
-        tainted = [it for it in rest if not request.tolerates and is_tainted(it)]
-        closed = {it.key for it in tainted}
-        free = [it for it in rest if it.key not in closed]
+        allocatable = [device for device in own if device.key[:2] not in self._broken]
+        in_use = [device for device in allocatable if self._is_in_use(device, request)]
+        used = {device.key for device in in_use}
+        rest = [device for device in allocatable if device.key not in used]
+        tainted = [device for device in rest if not request.tolerates and is_tainted(device)]
+        closed = {device.key for device in tainted}
+        free = [device for device in rest if device.key not in closed]
         return Lack(
             node=node,
             request=request.name,
@@ -142,7 +142,9 @@ class _Lacks:
                 attribute: max(_counts(free, attribute), default=0)
                 for attribute in equal_in(self._claim, request.name)
             },
-            holders=tuple(sorted({name for it in in_use for name in self._holders[it.key]})),
+            holders=tuple(
+                sorted({name for device in in_use for name in self._holders[device.key]})
+            ),
         )
 
     def _is_in_use(self, device: PublishedDevice, request: Request) -> bool:

@@ -66,7 +66,7 @@ def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
     bare = [
         node
         for node, devices in cluster.published.items()
-        if node in cluster.others and any(may_have_gpus(it.driver) for it in devices)
+        if node in cluster.others and any(may_have_gpus(device.driver) for device in devices)
     ]
     if bare:
         yield Finding(

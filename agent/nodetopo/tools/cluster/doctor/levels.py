@@ -60,7 +60,9 @@ def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
     for topology in cluster.topologies:
         meant = [node for node in cluster.nodes if topology.is_for(node.name)]
         for key in topology.levels:
-            names = [it.name for it in meant if it.name not in placed and key not in it.labels]
+            names = [
+                node.name for node in meant if node.name not in placed and key not in node.labels
+            ]
             if names:
                 is_only = len(cluster.topologies) == 1
                 yield Finding(

@@ -151,7 +151,10 @@ def plain(layout: Layout, size: int) -> Alternative:
         return anyone
     built = _List(layout, size)
     choices = [anyone]
-    choices += [Alternative(count=size, among=layout.everyone, match=it) for it in layout.shared]
+    choices += [
+        Alternative(count=size, among=layout.everyone, match=attribute)
+        for attribute in layout.shared
+    ]
     return max(choices, key=built.luck)
 
 
@@ -191,7 +194,7 @@ class _List:
         everyone = self._layout.everyone
         found = self._outcomes(each, everyone)
         best = self._rank(self._layout.best(everyone, self._size))
-        return sum(self._rank(it) == best for it in found) / len(found) if found else -1.0
+        return sum(self._rank(outcome) == best for outcome in found) / len(found) if found else -1.0
 
     def _refine(self, chosen: list[Alternative], candidates: Sequence[Alternative]) -> None:
         """Remove alternatives one by one while the best replacement is an improvement."""
@@ -243,7 +246,9 @@ class _List:
             for state, free in enumerate(self._states):
                 outcomes = self._outcomes(each, free)
                 if outcomes:
-                    known[state] = sum(self._loss(state, it) for it in outcomes) / len(outcomes)
+                    known[state] = sum(self._loss(state, outcome) for outcome in outcomes) / len(
+                        outcomes
+                    )
             self._costs[each] = known
         return known
 

@@ -359,7 +359,7 @@ class Claims:
     def _apart(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield the constraint that keeps requests for CPUs on different devices."""
         cores = self._offered.cores
-        name = next((it for it in _CPU_IDS if it in self._offered.cpus), None)
+        name = next((attribute for attribute in _CPU_IDS if attribute in self._offered.cpus), None)
         if cores is not None and not cores.is_individual and self.cpu_devices(size) > 1 and name:
             yield {"requests": list(self._cpu_names(size)), "distinctAttribute": name}
 
@@ -368,9 +368,9 @@ class Claims:
     def _pairs(self, size: int) -> Mapping[str, Any]:
         """Return the claim for *size* GPUs, each with a NIC below the same PCIe root.
 
-        One request stands for one device, as an attribute is matched between requests. Where the
-        claim takes the whole node each GPU is named: a claim that cannot be met is then refused
-        at once instead of after all orders of the GPUs were tried.
+        Each request is for one device, as attributes are matched between requests. Where the claim
+        takes the whole node each GPU is named: a claim that cannot be met is then refused at once
+        instead of after all orders of the GPUs were tried.
         """
         requests: list[dict[str, Any]] = []
         constraints: list[dict[str, Any]] = []
@@ -437,7 +437,7 @@ _MATCHES = {NUMA_NODE: "one-numa-node", PCIE_ROOT: "one-pcie-root"}
 def _alternatives(name: str, ways: Sequence[_Way]) -> dict[str, Any]:
     if len(ways) == 1:
         return {"name": name, "exactly": dict(ways[0].request)}
-    return {"name": name, "firstAvailable": [{"name": it.name, **it.request} for it in ways]}
+    return {"name": name, "firstAvailable": [{"name": way.name, **way.request} for way in ways]}
 
 
 def _merged(

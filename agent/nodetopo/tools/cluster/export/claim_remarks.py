@@ -216,11 +216,12 @@ def _cpu_remarks(
 
 
 def _strict(spec: Mapping[str, Any]) -> set[str]:
-    """Return the attributes in which devices have to be equal whatever alternative is taken."""
+    """Return the attributes in which devices must be equal in every alternative."""
     return {
-        it["matchAttribute"]
-        for it in spec["devices"].get("constraints", ())
-        if "matchAttribute" in it and not any("/" in name for name in it["requests"])
+        constraint["matchAttribute"]
+        for constraint in spec["devices"].get("constraints", ())
+        if "matchAttribute" in constraint
+        and not any("/" in name for name in constraint["requests"])
     }
 
 
@@ -228,10 +229,11 @@ def _near_by(specs: Specs, request: str) -> tuple[str, ...]:
     """Return the attributes that place a device of *request* near GPUs, in words."""
     words = {"numaNode": "NUMA node", "pcieRoot": "PCIe root"}
     found = {
-        words.get(it["matchAttribute"].rpartition("/")[2], it["matchAttribute"])
+        words.get(constraint["matchAttribute"].rpartition("/")[2], constraint["matchAttribute"])
         for spec in specs.values()
-        for it in spec["devices"].get("constraints", ())
-        if "matchAttribute" in it and {request, f"{request}/near"} & {*it["requests"]}
+        for constraint in spec["devices"].get("constraints", ())
+        if "matchAttribute" in constraint
+        and {request, f"{request}/near"} & {*constraint["requests"]}
     }
     return tuple(sorted(found))
 

@@ -32,8 +32,8 @@ API_VERSION = "resource.k8s.io/v1"
 def claim_spec(snapshot: Snapshot, size: int, *, driver: str = NVIDIA_DRIVER) -> Mapping[str, Any]:
     """Return the ``spec`` of a ResourceClaim for *size* GPUs of a machine such as *snapshot*.
 
-    Its request has alternatives, the best first, the last any *size* GPUs; where there is no
-    choice it is a plain one.
+    Its request has alternatives, the best first, the last any *size* GPUs; without a choice it is a
+    plain one.
 
     Raises:
         InputError: no GPU of the machine can be claimed by its PCI address, or not as many.

@@ -44,7 +44,7 @@ NUMA_NODES = (NUMA_NODE, NIC_NUMA_NODE)
 """Attributes with the NUMA node of a device, in order of preference."""
 
 CPU_CAPACITY = f"{CPU_DRIVER}/cpu"
-"""The CPUs of a device that stands for many."""
+"""The CPUs of a device that represents many."""
 
 _ASSUMED: Mapping[str, frozenset[str]] = {
     NVIDIA_DRIVER: frozenset({PCI_BUS_ID, PCIE_ROOT, NUMA_NODE}),
@@ -98,8 +98,8 @@ class Offered:
     Attributes:
         gpus, nics, cpus: attributes that all of these devices have.
         has_lists: whether a device has its NUMA node as a list (KEP-6072). The scheduler of
-            Kubernetes 1.36 matches lists with nothing, whatever its gates: its plugin does not pass
-            ``DRAListTypeAttributes`` on to the allocator (``AllocatorFeatures``); 1.37 does.
+            Kubernetes 1.36 matches lists with nothing, regardless of its gates: its plugin does not
+            pass ``DRAListTypeAttributes`` on to the allocator (``AllocatorFeatures``); 1.37 does.
         has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs on different nodes
             can match in ``numaNode``.
         has_shares: whether claims share a GPU (consumable capacity), so that each gets a part.
@@ -171,9 +171,9 @@ def offered(
         gpus=_common(of_gpus),
         nics=_common(of_nics),
         cpus=_common(cores or ()),
-        has_lists=any(it.is_list(NUMA_NODE) for it in (*of_gpus, *of_nics, *(cores or ()))),
-        has_shares=any(it.is_shared for it in of_gpus),
-        has_wide_lists=any(len(it.values(NUMA_NODE)) > 1 for it in of_gpus),
+        has_lists=any(device.is_list(NUMA_NODE) for device in (*of_gpus, *of_nics, *(cores or ()))),
+        has_shares=any(gpu.is_shared for gpu in of_gpus),
+        has_wide_lists=any(len(gpu.values(NUMA_NODE)) > 1 for gpu in of_gpus),
         has_sets=has_sets,
         cores=None if cores is None else _cpus(cores),
     )
@@ -195,8 +195,8 @@ def _common(devices: Iterable[PublishedDevice]) -> frozenset[str]:
 
 
 def _cpus(devices: tuple[PublishedDevice, ...]) -> Cpus:
-    is_individual = bool(devices) and not any(it.is_shared for it in devices)
-    amounts = [_amount(it) for it in devices]
+    is_individual = bool(devices) and not any(device.is_shared for device in devices)
+    amounts = [_amount(device) for device in devices]
     by_node: dict[int | None, int] = {}
     for device, amount in zip(devices, amounts, strict=True):
         node = numa_node_of(device)

@@ -131,11 +131,17 @@ def shapes_of(
 def offered_by(devices: Iterable[PublishedDevice], drivers: Drivers) -> Offered:
     """Return the claimable attributes of one node's *devices*."""
     every = tuple(devices)
-    kinds = {it.attributes.get(f"{drivers.gpus}/type") for it in every if it.driver == drivers.gpus}
+    kinds = {
+        device.attributes.get(f"{drivers.gpus}/type")
+        for device in every
+        if device.driver == drivers.gpus
+    }
     return offered(
-        (it for it in every if _is_gpu(it, drivers.gpus)),
-        (it for it in every if _is_rdma(it, drivers.nics)),
-        None if drivers.cpus is None else (it for it in every if it.driver == drivers.cpus),
+        (device for device in every if _is_gpu(device, drivers.gpus)),
+        (device for device in every if _is_rdma(device, drivers.nics)),
+        None
+        if drivers.cpus is None
+        else (device for device in every if device.driver == drivers.cpus),
         has_sets=drivers.gpus == DRIVER and _SET in kinds,
     )
 

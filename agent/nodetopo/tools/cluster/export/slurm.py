@@ -87,14 +87,14 @@ def _switches(choice: Choice) -> tuple[_Switch, ...]:
     single nodes, get no switches.
     """
     keys = telling(choice.nodes, tuple(filter(choice.joins, choice.broad)))
-    found = places(choice.nodes, keys)
-    names, inside = place_names(found, "", _MAX_NAME), inner(found)
+    by_place = places(choice.nodes, keys)
+    names, inside = place_names(by_place, "", _MAX_NAME), inner(by_place)
 
     def switch(name: str, path: tuple[str, ...], nodes: Sequence[ClusterNode]) -> _Switch:
-        switches = tuple(names[one.path] for one in inside.get(path, ()))
+        switches = tuple(names[child.path] for child in inside.get(path, ()))
         return _Switch(name=name, members=switches or _names(nodes), is_leaf=not switches)
 
-    below = tuple(switch(names[place.path], place.path, place.nodes) for place in found)
+    below = tuple(switch(names[place.path], place.path, place.nodes) for place in by_place)
     return (*below[::-1], switch(_ROOT, (), choice.nodes))
 
 
@@ -106,18 +106,18 @@ def _blocks(choice: Choice, options: ExportOptions) -> _Blocks | None:
     """
     if not options.levels and not {*choice.broad} & {*nvlink_keys(options.prefix)}:
         return None
-    found = tuple(
+    blocks = tuple(
         place
         for place in places(choice.nodes, choice.broad)
         if len(place.path) == len(choice.broad) and len(place.nodes) > 1
     )
-    if not found:
+    if not blocks:
         return None
-    names = place_names(found, "", _MAX_NAME)
-    inside = {node.name for place in found for node in place.nodes}
+    names = place_names(blocks, "", _MAX_NAME)
+    inside = {node.name for place in blocks for node in place.nodes}
     return _Blocks(
-        by_name={names[place.path]: _names(place.nodes) for place in found},
-        size=min(len(place.nodes) for place in found),
+        by_name={names[place.path]: _names(place.nodes) for place in blocks},
+        size=min(len(place.nodes) for place in blocks),
         outside=tuple(node.name for node in choice.nodes if node.name not in inside),
     )
 
@@ -136,12 +136,12 @@ def _names(nodes: Sequence[ClusterNode]) -> tuple[str, ...]:
 
 def _remarks(choice: Choice, blocks: _Blocks | None) -> tuple[Remark, ...]:
     """Return remarks on the nodes; *blocks* are the printed ones."""
-    found = []
+    remarks = []
     if blocks is not None and blocks.outside:
-        found.append(warning(f"in no block, each alone in its place: {named(blocks.outside)}"))
+        remarks.append(warning(f"in no block, each alone in its place: {named(blocks.outside)}"))
     if any("." in node.name for node in choice.nodes):
-        found.append(warning("names of nodes have dots: Slurm's NodeName is often the short one"))
-    return (*found, hint("names of nodes must be Slurm's: NodeName in slurm.conf"))
+        remarks.append(warning("names of nodes have dots: Slurm's NodeName is often the short one"))
+    return (*remarks, hint("names of nodes must be Slurm's: NodeName in slurm.conf"))
 
 
 SLURM = Family(name="slurm", build=_build)

@@ -60,8 +60,8 @@ def _hypernodes(choice: Choice, options: ExportOptions) -> tuple[Mapping[str, An
     objects = []
     for place in sorted(known, key=lambda place: -len(place.path)):
         members: list[Mapping[str, Any]] = [
-            {"type": "HyperNode", "selector": {"exactMatch": {"name": names[it.path]}}}
-            for it in inside.get(place.path, ())
+            {"type": "HyperNode", "selector": {"exactMatch": {"name": names[child.path]}}}
+            for child in inside.get(place.path, ())
         ]
         if len(place.path) == len(choice.broad):
             labels = dict(zip(choice.broad, place.path, strict=True))

@@ -142,7 +142,7 @@ def shared_caches(snapshot: Snapshot) -> Judgement:
     yield from missing
     if missing or settings is None:
         return
-    # The kubelet refuses it beside the options that spread CPUs.
+    # The kubelet refuses it together with the options that spread CPUs.
     spreads = ("distribute-cpus-across-numa", "distribute-cpus-across-cores")
     if not any(is_on(settings.cpu_manager_options, option) for option in spreads):
         yield from _expect_option(settings, "prefer-align-cpus-by-uncorecache")

@@ -125,14 +125,14 @@ def places(snapshot: Snapshot, resource: str) -> Places | None:
     if snapshot.offer is not None:
         devices = (device for device in snapshot.offer.devices if device.resource == resource)
         return tuple(device.numa_nodes for device in devices if device.numa_nodes)
-    # Each GPU is one device, as far as can be known without asking the kubelet.
+    # Each GPU is assumed to be one device, without asking the kubelet.
     status = snapshot.node_status
     count = None if status is None or status.capacity is None else status.capacity.get(GPU)
     is_cut = any(gpu.is_divided for gpu in snapshot.gpus)
     if resource != GPU or is_cut or count not in (None, len(snapshot.gpus)):
         return None
-    known = tuple((gpu.numa_node,) for gpu in snapshot.gpus if gpu.numa_node is not None)
-    return known if len(known) == len(snapshot.gpus) else None
+    places = tuple((gpu.numa_node,) for gpu in snapshot.gpus if gpu.numa_node is not None)
+    return places if len(places) == len(snapshot.gpus) else None
 
 
 def width(spots: Places, amount: int) -> int | None:

@@ -164,10 +164,10 @@ def _finding(odd: OddKey, observed: str, expected: str) -> Finding:
 
 def _siblings(odd: OddKey) -> Keys:
     """Return the known keys of the object that has *odd*."""
-    known = KEYS
+    keys = KEYS
     for name in filter(None, _INDEX.sub("", odd.within).split(".")):
-        known = known.get(name, {})
-    return known
+        keys = keys.get(name, {})
+    return keys
 
 
 def _name(odd: OddKey) -> str | None:
@@ -262,10 +262,10 @@ def _wrong_cpus(
         elif not is_strict and not reservation <= default:
             absent = CpuSet(reservation.cpus - default.cpus)
             yield f"reserved CPUs {absent} are not in defaultCpuSet", "all of them in it"
-    known = set(default.cpus)
+    listed_cpus = set(default.cpus)
     for uid, containers in (state.entries or {}).items():
         for container, cpus in containers.items():
-            known |= cpus.cpus
+            listed_cpus |= cpus.cpus
             if both := default & cpus:
                 yield f"CPUs {both} of pod {uid} container {container} are shared", "no shared CPU"
 
@@ -273,7 +273,7 @@ def _wrong_cpus(
         return
     online = snapshot.cpu.online.cpus
     expected = f"the online CPUs {snapshot.cpu.online}"
-    if gone := known - online:
+    if gone := listed_cpus - online:
         yield f"CPUs {CpuSet(frozenset(gone))}, which are not online", expected
         return
     # How many online CPUs may be in no set: with the strict option as many as are reserved. What
@@ -287,7 +287,7 @@ def _wrong_cpus(
     elif is_strict:
         millicores = reserved(settings, "cpu", per_unit=MILLICORES)
         spare = None if millicores is None else -(-millicores // MILLICORES)
-    if spare is not None and len(new := online - known) > spare:
+    if spare is not None and len(new := online - listed_cpus) > spare:
         observed = f"CPUs {CpuSet(frozenset(new))} are in no set"
         yield observed, f"{expected}{', without the reserved ones' if spare else ''}"
 
@@ -335,9 +335,9 @@ def _wrong_memory(
 ) -> Iterator[tuple[str, str]]:
     """Yield the observed and expected memory that differs in the state file."""
     nodes = {node.id: node for node in snapshot.numa_nodes or ()}
-    known = {block.numa_node for block in state.blocks}
-    if snapshot.numa_nodes is not None and known != set(nodes):
-        stated, present = (", ".join(map(str, sorted(ids))) for ids in (known, nodes))
+    node_ids = {block.numa_node for block in state.blocks}
+    if snapshot.numa_nodes is not None and node_ids != set(nodes):
+        stated, present = (", ".join(map(str, sorted(ids))) for ids in (node_ids, nodes))
         yield f"NUMA nodes {stated}", f"the NUMA nodes {present}"
 
     for block in state.blocks:
@@ -346,8 +346,8 @@ def _wrong_memory(
             size = None if node.memory_mib is None else node.memory_mib << 20
         elif node is not None:
             page = amount(block.kind.removeprefix("hugepages-"))
-            pages = (one for one in node.hugepages if one.size_kib << 10 == page)
-            size = next((one.total * (one.size_kib << 10) for one in pages), None)
+            pages = (pool for pool in node.hugepages if pool.size_kib << 10 == page)
+            size = next((pool.total * (pool.size_kib << 10) for pool in pages), None)
         if size is not None and block.total // MIB != size // MIB:
             observed = f"NUMA node {block.numa_node}: {block.total // MIB}Mi of {block.kind}"
             yield observed, f"{size // MIB}Mi, which are there"

@@ -181,7 +181,7 @@ def _unpinned(snapshot: Snapshot, _: KubeletSettings) -> Mapping[str, Any]:
 
 @rule(
     "KUB-021",
-    # A distribution's build may have the fix without a newer number.
+    # A distribution's build can have the fix without a newer number.
     Severity.WARNING,
     unless=no_gpus,
     cure=first(updated(WHOLE_CORES_SINCE), restarted_with(_unpinned)),

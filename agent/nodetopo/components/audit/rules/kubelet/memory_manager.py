@@ -92,10 +92,10 @@ def reserved_sum(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
         amount(entry.limits.get("memory", "0"), per_unit=_PARTS)
         for entry in settings.reserved_memory
     ]
-    known = [entry for entry in entries if entry is not None]
-    if held is None or threshold is None or threshold < 0 or len(known) < len(entries):
+    present = [entry for entry in entries if entry is not None]
+    if held is None or threshold is None or threshold < 0 or len(present) < len(entries):
         return
-    if (total := sum(known)) != held + threshold or total == 0:
+    if (total := sum(present)) != held + threshold or total == 0:
         expected = (
             f"{_size(held + threshold)}: systemReserved and kubeReserved have {_size(held)}, "
             f"evictionHard {_SIGNAL} {_size(threshold)}"
@@ -129,9 +129,9 @@ def _bad_entries(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Yield entries of reservedMemory of unknown NUMA nodes, without amount, or stated twice."""
     subject = place(settings, _RESERVED)
     entries = settings.reserved_memory or ()
-    known = {node.id for node in snapshot.numa_nodes or ()}
+    node_ids = {node.id for node in snapshot.numa_nodes or ()}
     if snapshot.numa_nodes is not None:
-        for node in sorted({entry.numa_node for entry in entries} - known):
+        for node in sorted({entry.numa_node for entry in entries} - node_ids):
             expected = "NUMA nodes that exist"
             yield Finding(subject=subject, observed=f"numaNode {node}", expected=expected)
     for entry in entries:

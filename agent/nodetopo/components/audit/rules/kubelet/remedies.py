@@ -44,8 +44,8 @@ def first(*cures: Cure) -> Cure:
     """Return the cure that applies *cures* one after the other."""
 
     def cure(snapshot: Snapshot) -> Snapshot:
-        for one in cures:
-            snapshot = one(snapshot)
+        for remedy in cures:
+            snapshot = remedy(snapshot)
         return snapshot
 
     return cure
@@ -60,8 +60,8 @@ def updated(since: Release) -> Cure:
             return snapshot
         text = f"v{since[0]}.{since[1]}.0"
         kubelet, on_disk = (
-            one and replace(one, version=text)
-            for one in (snapshot.kubelet, snapshot.kubelet_on_disk)
+            settings and replace(settings, version=text)
+            for settings in (snapshot.kubelet, snapshot.kubelet_on_disk)
         )
         return replace(snapshot, kubelet=kubelet, kubelet_on_disk=on_disk)
 

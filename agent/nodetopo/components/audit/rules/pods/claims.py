@@ -58,7 +58,7 @@ def _with_claims(snapshot: Snapshot) -> Iterator[tuple[Pod, Container]]:
     for pod in snapshot.pods or ():
         for container in pod.containers:
             claimed = container.claimed
-            has_gpus = claimed is None or any(places.gpus(it) != () for it in claimed)
+            has_gpus = claimed is None or any(places.gpus(device) != () for device in claimed)
             if (container.claims or claimed) and has_gpus:
                 yield pod, container
 

@@ -57,7 +57,7 @@ def asked(container: Container) -> Mapping[str, int]:
 
 def whole_gpus(container: Container) -> int:
     """Return how many of the resource for whole GPUs *container* asks for, or else holds."""
-    held = sum(len(one.ids) for one in container.devices or () if one.resource == GPU)
+    held = sum(len(devices.ids) for devices in container.devices or () if devices.resource == GPU)
     return asked(container).get(GPU, held)
 
 
@@ -77,7 +77,7 @@ def is_rdma(resource: str) -> bool:
 
 def others(container: Container) -> tuple[str, ...]:
     """Return the extended resources apart from GPUs that *container* asks for or holds, sorted."""
-    held = {one.resource: len(one.ids) for one in container.devices or ()}
+    held = {devices.resource: len(devices.ids) for devices in container.devices or ()}
     amounts = {**held, **asked(container)}
     return tuple(
         sorted(

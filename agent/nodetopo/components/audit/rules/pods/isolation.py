@@ -125,7 +125,7 @@ def visible_devices(snapshot: Snapshot) -> Judgement:
     for pod, container, value in with_variable:
         if value is None or value.strip().lower() in NOTHING:
             continue
-        # A container that asks for all GPUs takes nobody's by naming them.
+        # A container that requests all GPUs takes no other pod's by naming them.
         has_all = value == ALL and 0 < len(snapshot.gpus) <= whole_gpus(container)
         if not has_all and _is_heeded(snapshot, pod, container):
             yield Finding(

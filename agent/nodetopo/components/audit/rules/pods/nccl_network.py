@@ -296,7 +296,7 @@ def without_gpudirect(place: PlacedContainer) -> Remarks:
     elif most is not None and not missing_for_level(place):
         if is_virtual_machine(place.snapshot):
             return
-        # Through another GPU (PXN) it is that GPU's distance that counts.
+        # Through another GPU (PXN), that GPU's distance counts.
         direct = (
             route.type
             for (start, end), route in nccl_paths(place.snapshot).items()
@@ -412,16 +412,16 @@ def _given(place: PlacedContainer) -> tuple[tuple[str, ...], bool]:
     """Return the HCAs that *place* was given where its list leaves none, and if they are all."""
     value, pools = _list(place), RdmaPools(place.snapshot)
     meanings = {
-        pools.meaning(one.resource, device)
-        for one in place.container.devices or ()
-        for device in one.ids
-        if is_rdma_device(one.resource, device)
+        pools.meaning(devices.resource, device)
+        for devices in place.container.devices or ()
+        for device in devices.ids
+        if is_rdma_device(devices.resource, device)
     }
     if not value or not meanings or not meanings.isdisjoint((Meaning.NUMBER, None)):
         return (), False
     chosen, known = choice(value), place.snapshot.hcas or ()
     held = DevicePlaces(place.snapshot).hcas(place.container)
-    names = tuple(one.name for one in held)
+    names = tuple(hca.name for hca in held)
     given = [hca for hca in known if hca.name in names]
     is_left = any(chosen.takes(hca, port) for hca in given for port in hca.ports)
     is_known = len(given) == len(held) and all(hca.ports for hca in given)
@@ -435,7 +435,7 @@ def _list(place: PlacedContainer) -> str:
     if not is_used or place.has_plugin or _is_turned_away(place):
         return ""
     is_alone = not place.asks_for_rdma and not is_spread(place.pod)
-    # By excluding all a job of one pod says that it needs no RDMA.
+    # By excluding all, a job of one pod declares that it needs no RDMA.
     return "" if is_alone and choice(value).excludes else value
 
 
@@ -538,13 +538,13 @@ def _is_there(place: PlacedContainer) -> bool | None:
     names = _interface_names(place)
     if not names or all(map(_leads_nowhere, names)):
         return True
-    known = _interfaces(place.snapshot)
+    interfaces = _interfaces(place.snapshot)
     of_hcas = (netdev.name for hca in place.snapshot.hcas or () for netdev in hca.netdevs)
-    here = of_hcas if known is None else known
+    here = of_hcas if interfaces is None else interfaces
     is_exact = place.value(_INTERFACES).startswith("=")
-    if any(one in names if is_exact else one.startswith(names) for one in here):
+    if any(interface in names if is_exact else interface.startswith(names) for interface in here):
         return True
-    return None if known is None else False
+    return None if interfaces is None else False
 
 
 def _interfaces(snapshot: Snapshot) -> tuple[str, ...] | None:

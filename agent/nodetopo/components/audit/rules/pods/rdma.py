@@ -131,9 +131,9 @@ def _memlock(snapshot: Snapshot) -> int | None:
         runtime.memlock_bytes if configured.get(runtime.name) is None else configured[runtime.name]
         for runtime in host.runtimes
     ]
-    known = [limit for limit in limits if limit is not None and limit != UNLIMITED]
-    if known:
-        return min(known)
+    finite = [limit for limit in limits if limit is not None and limit != UNLIMITED]
+    if finite:
+        return min(finite)
     return None if None in limits else UNLIMITED
 
 
@@ -179,7 +179,7 @@ def roce_networks(snapshot: Snapshot) -> Judgement:
         for container in pod.containers:
             if not any(is_rdma(name) and "efa" not in name for name in others(container)):
                 continue
-            held = [it.at for it in places.hcas(container)]
+            held = [hca.at for hca in places.hcas(container)]
             given = tuple(known[at] for at in held if at is not None) or hcas
             layers = {layer_of(hca) for hca in given}
             ways = (pod.uses_host_network, pod.has_other_devices)
@@ -187,7 +187,9 @@ def roce_networks(snapshot: Snapshot) -> Judgement:
                 continue
             name = container_name(pod, container)
             if None in layers:
-                yield from unknown_of("link layer", [it.name for it in given if not layer_of(it)])
+                yield from unknown_of(
+                    "link layer", [hca.name for hca in given if not layer_of(hca)]
+                )
             elif None in ways:
                 yield Missing(f"networks of {name}")
             elif kernel is None or kernel.rdma_netns is None:
@@ -195,7 +197,7 @@ def roce_networks(snapshot: Snapshot) -> Judgement:
             else:
                 yield Finding(
                     subject=name,
-                    observed=f"RoCE HCAs {listed(it.name for it in given)}, in the pods' network",
+                    observed=f"RoCE HCAs {listed(hca.name for hca in given)}, in the pods' network",
                     expected="the host's network, or a network with an interface of an HCA",
                 )
 
