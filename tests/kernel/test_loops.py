@@ -1,6 +1,9 @@
 """The actor group and the periodic loop: what ends them, and what is reported."""
 
+import signal
+import sys
 import threading
+import time
 
 import structlog
 
@@ -37,6 +40,25 @@ def test_stopping_from_outside_is_no_failure() -> None:
     group.start("waits", until_stopped)
     group.stop()
     assert group.wait(grace_s=60) == ()
+
+
+def test_a_signal_that_another_thread_received_is_obeyed() -> None:
+    group = ActorGroup()
+    main = threading.get_ident()
+
+    def receives(stopping: threading.Event) -> None:
+        while sys._current_frames()[main].f_code is not threading.Condition.wait.__code__:
+            time.sleep(0.01)
+        time.sleep(0.1)  # the frame is there; let it block (a signal that is early is obeyed too)
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+        assert stopping.wait(60)
+
+    before = signal.signal(signal.SIGHUP, lambda *_: group.stop())
+    try:
+        group.start("receives", receives)
+        assert group.wait(grace_s=60) == ()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class Steps(PeriodicLoop):

@@ -15,6 +15,9 @@ import structlog
 Loop = Callable[[threading.Event], None]
 """Runs until the event is set, and returns soon after."""
 
+SIGNALS_S = 1.0
+"""Longest time, in seconds, until the main thread obeys a signal that another thread received."""
+
 
 class PeriodicLoop(ABC):
     """A loop that works in steps: after each it waits for a time, or for an event."""
@@ -78,9 +81,10 @@ class ActorGroup:
 
         A loop stuck in a foreign call is abandoned: the process is about to end.
         """
-        # A signal interrupts the wait, its handler runs, and the wait goes on (Python library,
-        # threading: Lock.acquire). The kernel prefers the main thread for signals to a process.
-        self.stopping.wait()
+        # Python runs signal handlers in the main thread only (Python library, signal). A signal
+        # that the kernel gave to another thread does not interrupt this wait: so it is bounded.
+        while not self.stopping.wait(SIGNALS_S):
+            pass
         for thread in self._threads:
             thread.join(grace_s / max(1, len(self._threads)))
         return tuple(self._failed)
