@@ -15,6 +15,7 @@ from tests.lab.cluster import MACHINES, Cluster
 from tests.lab.control_plane import Alpha
 from tests.lab.machine_node import Node
 from tests.lab.node_agent import NodeAgent
+from tests.lab.pods import guaranteed
 from tests.lab.waiting import wait_for
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
@@ -160,3 +161,25 @@ def empty(lab: Cluster, node: Node) -> None:
     wait_for("all are given up", lambda: not prepared(node), evidence=node.logs)
     for template in lab.api.get(TEMPLATES)["items"]:
         lab.api.delete(f"{TEMPLATES}/{template['metadata']['name']}")
+
+
+def wait_sets(lab: Cluster, node: Node, *, are_there: bool) -> None:
+    """Wait until the slices have sets, or single GPUs and no sets."""
+
+    def is_so() -> bool:
+        found = slices(lab)
+        return bool(found) and any(it["spec"].get("sharedCounters") for it in found) is are_there
+
+    wait_for(f"sets are published: {are_there}", is_so, evidence=node.logs)
+
+
+def settle(lab: Cluster, node: Node) -> None:
+    """Wait until a whole pod has come and gone without a write."""
+
+    def is_quiet() -> bool:
+        before = versions(lab)
+        lab.pods.run(guaranteed("plain", node.name, {"cpu": 1, "memory": "64Mi"}))
+        lab.pods.delete("plain")
+        return before == versions(lab)
+
+    wait_for("nothing is written", is_quiet, evidence=node.logs)

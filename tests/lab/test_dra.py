@@ -21,12 +21,14 @@ from tests.lab.dra_node import (
     empty,
     prepared,
     published,
+    settle,
     singles_of,
     start,
     start_served,
     taints,
     versions,
     wait_served,
+    wait_sets,
 )
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, Pods, guaranteed
@@ -282,24 +284,13 @@ def test_a_new_process_writes_nothing_and_a_new_kubelet_changes_nothing(
     assert pods.phase("pair") == "Running"
 
 
-def settle(lab: Cluster, node: Node) -> None:
-    """Wait until a whole pod has come and gone without a write."""
-
-    def is_quiet() -> bool:
-        before = versions(lab)
-        lab.pods.run(guaranteed("plain", node.name, {"cpu": 1, "memory": "64Mi"}))
-        lab.pods.delete("plain")
-        return before == versions(lab)
-
-    wait_for("nothing is written", is_quiet, evidence=node.logs)
-
-
 @pytest.mark.parametrize("form", ["sets", "gpus"])
 def test_a_claim_that_is_prepared_or_given_up_takes_one_write_at_most(
     lab: Cluster, node: Node, pods: Pods, claims: Claims, form: str
 ) -> None:
     node.agent.stop()
     start_served(node, f"--dra-devices={form}")
+    wait_sets(lab, node, are_there=form == "sets")
     sizes = (1, 2, 4, 8)
     for size in sizes:
         asked = request(size) if form == "sets" else singles_of(size)

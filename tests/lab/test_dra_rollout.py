@@ -13,11 +13,12 @@ from tests.lab.dra_node import (
     empty,
     paths,
     prepared,
+    settle,
     singles_of,
-    slices,
     start_served,
     versions,
     wait_served,
+    wait_sets,
 )
 from tests.lab.machine_node import Node
 from tests.lab.node_agent import NodeAgent
@@ -49,16 +50,6 @@ def node(lab: Cluster) -> Iterator[Node]:
     node.agent.stop()
 
 
-def wait_sets(lab: Cluster, node: Node, *, are_there: bool) -> None:
-    """Wait until the slices have sets, or single GPUs and no sets."""
-
-    def is_so() -> bool:
-        found = slices(lab)
-        return bool(found) and any(it["spec"].get("sharedCounters") for it in found) is are_there
-
-    wait_for(f"sets are published: {are_there}", is_so, evidence=node.logs)
-
-
 def newer(node: Node, home: Path, *flags: str) -> NodeAgent:
     """Start another daemon of *node* with the same state; return it once it serves."""
     home.mkdir()
@@ -84,6 +75,7 @@ def test_only_the_newest_process_writes_slices(lab: Cluster, node: Node, tmp_pat
     lab.pods.run(pod_with("second", node.name, "one", is_template=True))
     assert cdi_of(node, "first") != cdi_of(node, "second")
     wait_for("it is settled", lambda: len(prepared(node)) == 2, evidence=node.logs)
+    settle(lab, node)
     before = versions(lab)
     pass_time(lab, node)
     assert versions(lab) == before, "neither writes what the other wrote"
@@ -97,8 +89,9 @@ def test_only_the_newest_process_writes_slices(lab: Cluster, node: Node, tmp_pat
 
     new = newer(node, tmp_path / "third", "--dra-devices=gpus")
     wait_sets(lab, node, are_there=False)
-    node.agent.kill()
+    settle(lab, node)
     before = versions(lab)
+    node.agent.kill()
     pass_time(lab, node)
     assert versions(lab) == before
     lab.pods.delete("third")
