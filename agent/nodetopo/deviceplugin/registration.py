@@ -134,9 +134,8 @@ class Registrar(ABC):
         self._former: list[PluginServer] = []
         self._accepted: _Accepted | None = None
         self._next_attempt = 0.0
-        self._missing_since: float | None = (
-            None  # when it was first found unregistered; None if registered
-        )
+        # When it was first found unregistered; None if registered.
+        self._missing_since: float | None = None
         self._has_warned = False
         self._is_cancelled = False
         self._loss: str | None = None  # the reason for the end of the last registration

@@ -127,9 +127,8 @@ class DraLoop(PeriodicLoop):
         self._server = DraServer(settings.plugins_registry_dir, self._servicer, self._device_health)
         self._newer: Path | None = None
         self._order: tuple[Pool, Claimed, Conditions, Sequence[Group]] | None = None
-        self._published: tuple[Sequence[Group], Slices] | None = (
-            None  # the state that the slices agree with
-        )
+        # The state that the slices agree with.
+        self._published: tuple[Sequence[Group], Slices] | None = None
         self._noted: Slices | None = None  # the slices that show the kept fields
         self._pause = Backoff(*API_RETRY_S, least_s=0.0)
         self._problem = Outage()

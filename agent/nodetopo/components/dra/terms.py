@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from nodetopo.components.dra.kept import CLAIMS_FILE, is_any_prepared
 from nodetopo.components.dra.settings import DraSettings
-from nodetopo.errors import InputError
+from nodetopo.deviceplugin.host_files import HostFile
+from nodetopo.errors import DecodeError, InputError
 from nodetopo.kernel.component import Kernel, Start
 from nodetopo.kubeapi.access import is_known
+from nodetopo.model.codec import load_json
 
 START = Start.AT_ONCE
+
+CLAIMS_FILE = "claims.json"
+"""Beside the health file: the claims that our DRA driver has prepared."""
 
 
 def is_wanted(kernel: Kernel) -> bool:
@@ -38,4 +42,14 @@ def needs_driver(kernel: Kernel) -> bool:
     if kernel.target.served_by is not None:
         return False
     file = claims_file(kernel.settings)
-    return kernel.settings.dra or (file is not None and is_any_prepared(file))
+    return kernel.settings.dra or (file is not None and _is_any_prepared(file))
+
+
+def _is_any_prepared(path: Path) -> bool:
+    """Return whether the file *path* of :class:`ClaimsFile` has any claims."""
+    text = HostFile(path).text()
+    try:
+        document = None if text is None else load_json(text)
+    except DecodeError:
+        return False
+    return isinstance(document, dict) and bool(document.get("claims"))
