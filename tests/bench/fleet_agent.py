@@ -102,13 +102,14 @@ class FleetAgent:
     def _follow(self) -> float:
         """Open the next watch and look at what it begins with; return the seconds it lasts.
 
-        What comes later is not read, as nobody else changes these Nodes.
+        The API server's cache may begin with the Node before our write, and then tells of the
+        write at once. What comes later is not read, as nobody else changes these Nodes.
         """
         self._hang_up()
         try:
             self._stream = self._watch._opened()
             self._events = self._stream.events()
-            if not self._watch._has_seen:
+            while not self._watch._has_seen or self._is_behind:
                 self._watch._take(next(self._events))
         except Expired:
             self._watch._version = ""
@@ -118,6 +119,12 @@ class FleetAgent:
         self._watch._problem = None
         self._watch._pause.reset()
         return self._following.lasts_s
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the watch shows the Node as it was before the last write."""
+        (lane,) = self.labelling._lanes
+        return self._watch._last is not None and lane.output.is_disturbed(self._watch._last)
 
     def _failed(self, error: ApiUnavailable) -> float:
         """Note that the watch does not work; return the seconds until the next attempt."""
