@@ -28,6 +28,7 @@ from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
 from nodetopo.deviceplugin.settings import Deadlines, NumaReport
 from nodetopo.deviceplugin.stream import DeviceStream
 from nodetopo.errors import InputError, UnreadableError
+from nodetopo.probes.kubelet.gate import ADMISSIONS
 
 MOST_NAMED = 4
 MOST_NAME_CHARS = 80
@@ -159,6 +160,8 @@ class PluginServicer(service.DevicePluginServicer):
             started = perf_counter()
             available = tuple(container.available_deviceIDs)
             required = tuple(container.must_include_deviceIDs)
+            if required:
+                ADMISSIONS.reserved()
             size = container.allocation_size
             preferred: list[str] = []
             is_choice = False
@@ -176,12 +179,26 @@ class PluginServicer(service.DevicePluginServicer):
             self._allocations.answered(asked, chosen, is_choice=is_choice)
             self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
             response.container_responses.add(deviceIDs=chosen)
+        ADMISSIONS.settle()
         return response
 
     def Allocate(  # noqa: N802 - the service's own name
         self, request: pb.AllocateRequest, context: grpc.ServicerContext
     ) -> pb.AllocateResponse:
         """Return how the containers get to see their devices; an unknown id is an error."""
+        with ADMISSIONS.allocating():
+            return self._allocated(request, context)
+
+    def PreStartContainer(  # noqa: N802 - the service's own name
+        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
+    ) -> pb.PreStartContainerResponse:
+        """Do nothing; the options never request this call."""
+        del request, context
+        return pb.PreStartContainerResponse()
+
+    def _allocated(
+        self, request: pb.AllocateRequest, context: grpc.ServicerContext
+    ) -> pb.AllocateResponse:
         devices = self._stream.devices
         response = pb.AllocateResponse()
         for container in request.container_requests:
@@ -206,13 +223,6 @@ class PluginServicer(service.DevicePluginServicer):
             response.container_responses.append(answer)
             self._allocations.allocated([device.id for device in chosen])
         return response
-
-    def PreStartContainer(  # noqa: N802 - the service's own name
-        self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
-    ) -> pb.PreStartContainerResponse:
-        """Do nothing; the options never request this call."""
-        del request, context
-        return pb.PreStartContainerResponse()
 
 
 def complete(

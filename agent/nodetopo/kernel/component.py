@@ -26,6 +26,7 @@ from nodetopo.formats.responses import texts
 from nodetopo.kernel.events import EventPublisher, EventWriter, NodeEvent
 from nodetopo.kernel.loops import Heartbeats, Loop
 from nodetopo.kernel.offers import Claims, Companion, NoCompanion, OfferedGpus, Scans, Verdicts
+from nodetopo.kernel.requester import Requesters
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kernel.settings.reload import Reloader
 from nodetopo.kernel.shown import Shown
@@ -186,6 +187,7 @@ class Kernel:
         gpus, health: the GPUs and their health; ``None`` where health is not watched.
         scans: the loop that reads the node.
         companion: offers other devices alongside GPUs.
+        requesters: find the container that a call of the kubelet is for; ``None`` without one.
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
         page_everywhere: whether clients of other hosts can see them too.
@@ -213,6 +215,7 @@ class Kernel:
     health: Verdicts | None = None
     scans: Scans | None = None
     companion: Companion = field(default_factory=NoCompanion)
+    requesters: Requesters | None = None
     claims: Claims | None = None
     page: Answer | None = None
     page_everywhere: bool = False

@@ -118,6 +118,7 @@ class EventWriter(ABC):
         node: name of the Node object.
         clock: monotonic seconds, for pauses.
         now: the time in the Events.
+        budget: writes an hour at most.
     """
 
     def __init__(
@@ -127,12 +128,13 @@ class EventWriter(ABC):
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
+        budget: int = BUDGET,
     ) -> None:
         self._kubeconfig = kubeconfig
         self._node = node
         self._clock = clock
         self._now = now
-        self._queue = EventQueue(clock)
+        self._queue = EventQueue(clock, budget)
         self._api: Api | None = None
         self._posted = 0
         self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0])
@@ -335,12 +337,12 @@ class EventQueue:
     Threads can share it. The clock returns monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], budget: int = BUDGET) -> None:
         self._clock = clock
         self._lock = Lock()  # guards everything below
         self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._spent: deque[float] = deque(maxlen=BUDGET)
+        self._spent: deque[float] = deque(maxlen=budget)
         self._dropped = 0
         self._news = Event()
 
@@ -387,7 +389,7 @@ class EventQueue:
             for subject, waiting in tuple(self._waiting.items()):
                 if now - waiting.since >= EXPIRY_S:
                     self._dropped += self._waiting.pop(subject).count
-            if len(self._spent) == BUDGET and now - self._spent[0] < BUDGET_S:
+            if len(self._spent) == self._spent.maxlen and now - self._spent[0] < BUDGET_S:
                 return None
             due = [
                 waiting

@@ -16,6 +16,21 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.neighbours import ServedByDra
 
 
+class Choice(Protocol):
+    """Chooses among the devices of a GPU resource."""
+
+    def __call__(
+        self,
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+        /,
+        *,
+        taken_hcas: frozenset[str] = frozenset(),
+    ) -> Sequence[str]:
+        """Return the ids to take; HCAs of the names *taken_hcas* are of no use to the container."""
+
+
 class OfferedGpus(Protocol):
     """The GPU component's interface for other components."""
 
@@ -104,13 +119,13 @@ class Companion(Protocol):
         self,
         resource: str,
         gpus: Callable[[], Mapping[str, str]],
-        prefer: Prefer,
+        prefer: Choice,
         answers: Answers,
         /,
     ) -> tuple[Prefer, Answers]:
         """Return how devices of *resource*, with *gpus* by device, are chosen and answered."""
 
-    def serve(self, resources: Sequence[tuple[Resource, Prefer]], /) -> None:
+    def serve(self, resources: Sequence[tuple[Resource, Choice]], /) -> None:
         """Offer the companion's devices, once the GPUs of *resources* are offered."""
 
 
@@ -144,13 +159,13 @@ class NoCompanion:
         self,
         _resource: str,
         _gpus: Callable[[], Mapping[str, str]],
-        prefer: Prefer,
+        prefer: Choice,
         answers: Answers,
     ) -> tuple[Prefer, Answers]:
         """Return *prefer* and *answers*."""
         return prefer, answers
 
-    def serve(self, _resources: Sequence[tuple[Resource, Prefer]]) -> None:
+    def serve(self, _resources: Sequence[tuple[Resource, Choice]]) -> None:
         """Do nothing."""
 
 

@@ -79,5 +79,5 @@ def test_expected_run_times_are_followed_where_the_setting_asks_for_it() -> None
     with gpus(expect_run_times=True) as component:
         assert "expected run times" in [name for name, _ in component.loops()]
     with gpus() as component:
-        usual = ["scan", "reconcile", "registrations"]
+        usual = ["scan", "reconcile", "registrations", "requesters"]
         assert [name for name, _ in component.loops()] == usual

@@ -18,7 +18,14 @@ GPU, HCA = "nvidia.com/gpu", "rdma/a"
 GPUS = [gpu.id for gpu in HGX.gpus]
 
 
-def first(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+def first(
+    available: Sequence[str],
+    required: Sequence[str],
+    size: int,
+    *,
+    taken_hcas: frozenset[str] = frozenset(),
+) -> Sequence[str]:
+    del taken_hcas
     return [*required, *(name for name in available if name not in required)][:size]
 
 

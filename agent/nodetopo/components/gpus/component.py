@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 
 from nodetopo.components.gpus.driver_pause import DriverPause
 from nodetopo.components.gpus.expected import ExpectedGpuCount
 from nodetopo.components.gpus.health.monitor import configured_gpus, configured_health
 from nodetopo.components.gpus.offer_notices import OfferNotices, conflicts
+from nodetopo.components.gpus.own_pods import OwnPods
 from nodetopo.components.gpus.plan import load_table
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.gpus.readiness import not_ready
@@ -18,10 +20,16 @@ from nodetopo.components.gpus.state_files import read_boot_id
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.footprint import give_back
 from nodetopo.kernel.component import Component, Kernel, Metadata, labels_of
+from nodetopo.kernel.events import PodEventPublisher
 from nodetopo.kernel.loops import Loop
+from nodetopo.kernel.requester import DEADLINE_S, Requesters
 from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
+from nodetopo.probes.kubelet.podresources import PodResources
+
+POD_EVENTS = 120
+"""Events on pods an hour at most: a node that starts a pod with devices every half minute."""
 
 
 class Gpus(Component):
@@ -30,6 +38,7 @@ class Gpus(Component):
     Attributes:
         plugins: offer the devices, HCAs included.
         health: ``None`` where health is not watched.
+        pods, pod_events: ``None`` where pods are neither followed nor told.
         expected: the GPU count that the machine should have; ``None`` for a simulated machine.
         pause: requests for a free driver; ``None`` without an API server.
     """
@@ -46,6 +55,7 @@ class Gpus(Component):
         self.health = configured_health(settings, boot_id, kernel.wake.set)
         if self.health is not None:
             kernel.nvml_events.subscribe(self.health.take_events)
+        self._follow_pods(kernel)
         self.plugins = PluginSet(
             settings,
             target.socket_dir,
@@ -53,6 +63,8 @@ class Gpus(Component):
             is_simulated=not target.is_real or target.served_by is not None,
             known=configured_gpus(settings, boot_id),
             companion=lambda: kernel.companion,
+            requesters=kernel.requesters,
+            pods=self.pods if settings.pod_policies else None,
         )
         state = None if settings.once else health_file(settings)
         self.expected = ExpectedGpuCount(settings, state) if target.is_real else None
@@ -91,6 +103,10 @@ class Gpus(Component):
         if kernel.target.is_real and not kernel.settings.once:
             if kernel.target.fake_kubelet is None:
                 yield "registrations", self._run_registrations
+            if kernel.requesters is not None:
+                yield "requesters", self._run_requesters
+            if self.pods is not None:
+                yield "pods with devices", self._run_pods
             if kernel.settings.expect_run_times:
                 yield "expected run times", self._run_run_times
 
@@ -179,10 +195,31 @@ class Gpus(Component):
     def wake(self) -> None:
         """Have the loop that scans see now that the daemon stops."""
         self.scans.scan_soon()
+        if self.kernel.requesters is not None:
+            self.kernel.requesters.wake()
 
     def close(self) -> None:
         """Leave the kubelet."""
         self.plugins.stop()
+
+    def _follow_pods(self, kernel: Kernel) -> None:
+        """Find the containers of calls, and follow pods if the settings ask for it."""
+        settings, target = kernel.settings, kernel.target
+        self.pods: OwnPods | None = None
+        self.pod_events: PodEventPublisher | None = None
+        if not target.is_real or settings.once or target.fake_kubelet is not None:
+            return
+        kubelet = PodResources(settings.pod_resources_socket, timeout_s=DEADLINE_S, gate=None)
+        kernel.requesters = Requesters(kubelet.assigned)
+        if (settings.pod_policies or settings.tell_pods) and kernel.has_api:
+            self.pod_events = PodEventPublisher(
+                settings.kubeconfig, settings.node_name, budget=POD_EVENTS
+            )
+            kernel.writers.append(self.pod_events)
+            self.pods = OwnPods(settings.kubeconfig, settings.node_name, self.pod_events.post)
+        if settings.pod_policies and self.pods is not None:
+            kernel.requesters.wants = self.pods.wants
+            kernel.requesters.need("pod policies", is_needed=True)
 
     def _counted_devices(self) -> dict[str, dict[str, int]]:
         """Return how many devices of each resource are healthy and unhealthy, HCAs included."""
@@ -229,6 +266,36 @@ class Gpus(Component):
 
         socket = self.kernel.settings.pod_resources_socket
         loop_of(lambda: self.plugins.running, socket).run(stopping)
+
+    def _run_requesters(self, stopping: threading.Event) -> None:
+        """List the pods that were admitted before, once a list is of use."""
+        requesters = self.kernel.requesters
+        assert requesters is not None
+        requesters.wait_needed()
+        if stopping.is_set():
+            return
+        with closing(PodResources(self.kernel.settings.pod_resources_socket)) as kubelet:
+            requesters.prime(kubelet.assigned)
+        stopping.wait()
+
+    def _run_pods(self, stopping: threading.Event) -> None:
+        """Follow the pods, post Events on them, and tell them what they got."""
+        assert self.pods is not None and self.pod_events is not None  # noqa: PT018 - as above
+        self.kernel.start("pods of the node", self.pods.run)
+        self.kernel.start("events on pods", self.pod_events.run)
+        if not self.kernel.settings.tell_pods or self.kernel.wait_registered(stopping):
+            stopping.wait()
+            return
+        from nodetopo.components.gpus.told_pods import ToldPodsLoop  # noqa: PLC0415 - after it
+
+        kubelet = PodResources(self.kernel.settings.pod_resources_socket)
+        plugins = self.plugins
+        ToldPodsLoop(
+            lambda: [one for each in plugins.running.values() for one in each.recent_allocations],
+            kubelet.assigned,
+            self.pods,
+            self.pod_events.post,
+        ).run(stopping)
 
     def _run_run_times(self, stopping: threading.Event) -> None:
         """Learn from pods how long they run, once the devices are registered."""

@@ -1,7 +1,7 @@
 """The placement of one resource: which devices the kubelet should choose, and why."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
@@ -30,16 +30,74 @@ _Allocator: TypeAlias = Allocator | SharedAllocator
 _ALL_HEALTHY: HealthView = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Current:
-    """The data for answers; replaced as a whole, so that readers need no lock."""
+MOST_VARIANTS = 8
+"""Allocators that are kept for other policies and HCAs in use; each has computed some 100 KiB."""
 
-    snapshot: Snapshot
-    gpus: Mapping[str, str]
-    degraded: frozenset[str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What one request changes of the usual choice.
+
+    Attributes:
+        policy: of the pod; ``None`` for the resource's.
+        taken_hcas: names of HCAs that are of no use to the container.
+    """
+
+    policy: Policy | None = None
+    taken_hcas: frozenset[str] = frozenset()
+
+
+USUAL = Variant()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """How one variant chooses, and why."""
+
     allocator: _Allocator
     explanation: Explanation | SharedExplanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Current:
+    """The data for answers; replaced as a whole, so that readers need no lock.
+
+    Attributes:
+        choices: by variant, the least recently made first; the usual one is always there.
+    """
+
+    snapshot: Snapshot
+    resource: Resource
+    degraded: frozenset[str]
     rules: Rules
+    choices: dict[Variant, _Choice]
+
+    @property
+    def gpus(self) -> Mapping[str, str]:
+        """The GPU of each device, by the ids of both."""
+        return self.resource.gpus
+
+    @property
+    def allocator(self) -> _Allocator:
+        """The usual one."""
+        return self.choices[USUAL].allocator
+
+    def choice(self, variant: Variant) -> _Choice:
+        """Return how *variant* chooses."""
+        found = self.choices.get(variant)
+        if found is not None:
+            return found
+        snapshot, rules = self.snapshot, self.rules
+        if variant.taken_hcas and snapshot.hcas is not None:
+            left = [hca for hca in snapshot.hcas if hca.name not in variant.taken_hcas]
+            snapshot = replace(snapshot, hcas=tuple(left))
+        if variant.policy is not None:
+            rules = replace(rules, policy=variant.policy)
+        for oldest in list(self.choices)[: len(self.choices) - MOST_VARIANTS]:
+            if oldest != USUAL:
+                self.choices.pop(oldest, None)
+        found = self.choices[variant] = _choice(snapshot, self.resource, rules)
+        return found
 
 
 class Placement:
@@ -51,6 +109,7 @@ class Placement:
         self._is_configured = True
         self._current: _Current | None = None
         self._ends: Ends = NO_ENDS  # replaced as a whole
+        self._variant = USUAL  # of the last request
 
     @property
     def gpus(self) -> Mapping[str, str]:
@@ -80,7 +139,6 @@ class Placement:
         if not snapshot.gpus:
             self._current = before
             return
-        allocator: _Allocator
         if (
             before is not None
             and before.gpus == resource.gpus
@@ -89,29 +147,19 @@ class Placement:
             and before.allocator.facts
             == with_measured_pairs(facts(snapshot), before.rules.measured)
         ):
-            allocator, rules = before.allocator, before.rules
+            choices, rules = before.choices, before.rules
         else:
             rules = placement_rules(snapshot, *self._settings)
-            if resource.is_whole:
-                allocator = Allocator(snapshot, rules)
-            else:
-                # Replicas slow each other down; MIG devices do not, and packed they leave GPUs
-                # whole.
-                spread = resource.is_shared
-                allocator = SharedAllocator(snapshot, resource.gpus, rules, spread=spread)
-        explanation = (
-            allocator.explanation
-            if isinstance(allocator, SharedAllocator)
-            else Explanation(snapshot, allocator.facts, rules)
-        )
+            choices = {}
+        usual = choices.get(USUAL)
+        choices[USUAL] = _choice(snapshot, resource, rules, None if usual is None else usual)
         bad = {gpu for gpu, verdict in health.items() if verdict.is_degraded}
         self._current = _Current(
             snapshot=snapshot,
-            gpus=resource.gpus,
+            resource=resource,
             degraded=frozenset(name for name, gpu in resource.gpus.items() if gpu in bad),
-            allocator=allocator,
-            explanation=explanation,
             rules=rules,
+            choices=choices,
         )
 
     def expect(self, ends: Ends) -> None:
@@ -119,18 +167,37 @@ class Placement:
         self._ends = ends
 
     def prefer(
-        self, available: Sequence[str], required: Sequence[str], size: int
+        self,
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+        variant: Variant = USUAL,
+        *,
+        beside: Sequence[str] = (),
     ) -> tuple[str, ...]:
-        """Return the ids for the kubelet; always exactly as many as it needs."""
+        """Return the ids for the kubelet; always exactly as many as it needs.
+
+        *beside* are devices of the pod's other containers: whole GPUs are chosen that make the best
+        set together with them.
+        """
         current = self._current
+        self._variant = variant
         if current is None:
             return preferred(None, available, required, size)
         if not self._ends.keys().isdisjoint(available):
             # Offered devices are free: another pod can get one before the next look at its end.
             self._ends = {gpu: end for gpu, end in self._ends.items() if gpu not in available}
-        return preferred(
-            current.allocator, available, required, size, current.degraded, ends=self._ends
+        own = [name for name in beside if name in current.gpus and name not in available]
+        own = own if current.resource.is_whole else []
+        chosen = preferred(
+            current.choice(variant).allocator,
+            (*available, *own),
+            (*required, *own),
+            size + len(own),
+            current.degraded,
+            ends=self._ends,
         )
+        return tuple(name for name in chosen if name not in own)
 
     def example(self, size: int) -> Allocation | None:
         """Return the best *size* usable devices, all if there are fewer; ``None`` for none."""
@@ -153,7 +220,8 @@ class Placement:
         current = self._current
         if current is None:
             return {}
-        allocator = current.allocator
+        choice = current.choice(USUAL if asked is None else self._variant)
+        allocator = choice.allocator
         if asked is not None:
             available = [name for name in asked.available if allocator.knows(name)]
             required = [name for name in asked.required if name in available]
@@ -170,12 +238,12 @@ class Placement:
                 )
                 if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
                     allocation = describe(ids, available, current.degraded)
-                return _account(current, allocation, available)
+                return _account(current, choice.explanation, allocation, available)
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost
         try:
             described = allocator.describe(ids, degraded=current.degraded)
-            return _account(current, described, None)
+            return _account(current, choice.explanation, described, None)
         except InputError as error:
             return {"said": f"not explained: {error.cause}"}
 
@@ -197,11 +265,32 @@ def placement_rules(
     return Rules(policy=policy, model=model, measured=measured)
 
 
+def _choice(
+    snapshot: Snapshot, resource: Resource, rules: Rules, before: _Choice | None = None
+) -> _Choice:
+    """Return how the devices of *resource* are chosen by *rules*, with the allocator of *before*.
+
+    The allocator of the same facts is kept, with all that it has computed.
+    """
+    if resource.is_whole:
+        allocator = Allocator(snapshot, rules) if before is None else before.allocator
+        return _Choice(
+            allocator=allocator, explanation=Explanation(snapshot, allocator.facts, rules)
+        )
+    if before is not None:
+        return before
+    # Replicas slow each other down; MIG devices do not, and packed they leave GPUs whole.
+    shared = SharedAllocator(snapshot, resource.gpus, rules, spread=resource.is_shared)
+    return _Choice(allocator=shared, explanation=shared.explanation)
+
+
 def _account(
-    current: _Current, allocation: Allocation, available: Sequence[str] | None
+    current: _Current,
+    explanation: Explanation | SharedExplanation,
+    allocation: Allocation,
+    available: Sequence[str] | None,
 ) -> dict[str, object]:
     """Return the keys for *allocation*; *available* is ``None`` if unknown."""
-    explanation = current.explanation
     if isinstance(explanation, SharedExplanation):
         return shared_account(allocation, explanation, is_pool_known=available is not None)
     if available is None:

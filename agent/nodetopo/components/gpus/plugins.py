@@ -14,6 +14,7 @@ from nodetopo.allocation.measured import BandwidthTable
 from nodetopo.allocation.remainder import Ends
 from nodetopo.allocation.rules import Rules as PlacementRules
 from nodetopo.components.gpus.hand_over_files import HandOverFiles
+from nodetopo.components.gpus.own_pods import OwnPods, PodChoice
 from nodetopo.components.gpus.placement import Placement, placement_rules
 from nodetopo.components.gpus.plan import PluginPlan
 from nodetopo.components.gpus.settings import GpuSettings
@@ -28,6 +29,7 @@ from nodetopo.deviceplugin.response import GpuAnswers
 from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.kernel.offers import Companion, NoCompanion
 from nodetopo.kernel.places import Places
+from nodetopo.kernel.requester import Requesters
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.gpu_health import HealthView
 from nodetopo.model.snapshot import Snapshot
@@ -59,6 +61,8 @@ class PluginSet:
         is_simulated: bool = False,
         known: KnownGpus | None = None,
         companion: Callable[[], Companion] = NoCompanion,
+        requesters: Requesters | None = None,
+        pods: OwnPods | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -69,6 +73,8 @@ class PluginSet:
             is_simulated: the GPUs do not exist.
             known: remembers GPUs over a restart of the process.
             companion: returns the current companion, which offers other devices.
+            requesters: find the container of a call; ``None`` where none is looked up.
+            pods: have the policies of pods; ``None`` where these do not count.
 
         Raises:
             InputError: no socket fits into the path of *socket_dir*, or a setting is invalid.
@@ -77,6 +83,7 @@ class PluginSet:
         self._socket_dir = socket_dir
         self._is_simulated = is_simulated
         self._companion = companion
+        self._requesters, self._pods = requesters, pods
         self._lock = threading.Lock()  # held while changing the attributes below
         self._plan, self._places = self._planned(settings, table)
         self._known = known
@@ -320,7 +327,10 @@ class PluginSet:
         self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
         companion.serve(
-            [(resource.resource, resource.placement.prefer) for resource in self.served]
+            [
+                (served.resource, self._choice(served.resource.name, served.placement))
+                for served in self.served
+            ]
         )
 
     def _without_dra(self, plan: PluginPlan, known: Snapshot, minors: Minors) -> Offer:
@@ -351,8 +361,10 @@ class PluginSet:
             placement = Placement(*rules)
             name, gpus = resource.name, partial(getattr, placement, "gpus")
             prefer, answers = self._companion().follow(
-                name, gpus, placement.prefer, GpuAnswers(plan.plugin)
+                name, gpus, self._choice(name, placement), GpuAnswers(plan.plugin)
             )
+            if self._requesters is not None:
+                prefer, answers = self._requesters.around(name, prefer, answers)
             plugin = DevicePlugin(
                 name,
                 self._places.socket_dir,
@@ -365,6 +377,9 @@ class PluginSet:
             )
         placement.take(snapshot, resource, self._health)
         return ServedResource(resource=resource, plugin=plugin, placement=placement, plan=plan)
+
+    def _choice(self, resource: str, placement: Placement) -> PodChoice:
+        return PodChoice(resource, placement, self._requesters, self._pods)
 
     def _log_changes(self, offered: Offer) -> None:
         """Log new refusals, and the resources if they have changed."""

@@ -88,6 +88,15 @@ class GpuSettings(KernelSettings):
     expect_run_times: bool = DEVICES.switch(
         False, "also place by when pods that hold GPUs are expected to end"
     )
+    pod_policies: bool = DEVICES.switch(
+        False,  # any user who may create pods then chooses, and the daemon watches pods
+        "place pods by their annotation nodetopo.io/placement-policy, and the containers of a pod "
+        "as one set",
+    )
+    tell_pods: bool = DEVICES.switch(
+        False,  # an Event for each pod with devices
+        "post an Event on each pod about the devices that it was given, and why",
+    )
     device_list_strategy: tuple[str, ...] = CONTAINERS.setting(
         ("auto",),
         policies.strategies,

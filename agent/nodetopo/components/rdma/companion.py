@@ -16,7 +16,9 @@ from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
 from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.kernel.offers import Choice
 from nodetopo.kernel.places import Places
+from nodetopo.kernel.requester import Requesters
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.pairing import Pairing
 
@@ -29,15 +31,21 @@ class HcaCompanion:
 
     Args:
         health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
+        requesters: find the container of a call; ``None`` where it is always guessed.
     """
 
     def __init__(
-        self, plan: RdmaPlan, places: Places, health: HcaHealthMonitor | None = None
+        self,
+        plan: RdmaPlan,
+        places: Places,
+        health: HcaHealthMonitor | None = None,
+        *,
+        requesters: Requesters | None = None,
     ) -> None:
-        self.joint = JointPlacement()
+        self.joint = JointPlacement(requesters=requesters)
         self._plan = plan
         self._health = health
-        self._hcas = HcaPlugins(places, self.joint)
+        self._hcas = HcaPlugins(places, self.joint, requesters)
         self._pairs = Pairs(hcas=MappingProxyType({}))
         self._pairing = Pairing(snapshot=Snapshot())
         self._log_warnings()
@@ -104,7 +112,7 @@ class HcaCompanion:
         self,
         resource: str,
         gpus: Callable[[], Mapping[str, str]],
-        prefer: Prefer,
+        prefer: Choice,
         answers: Answers,
     ) -> tuple[Prefer, Answers]:
         """Let GPUs follow the HCAs of their container, or bring their own."""
@@ -114,7 +122,7 @@ class HcaCompanion:
         following = self.joint.following(resource, gpus, prefer)
         return following, JointGpuAnswers(answers, self.joint, resource, gpus)
 
-    def serve(self, resources: Sequence[tuple[Resource, Prefer]]) -> None:
+    def serve(self, resources: Sequence[tuple[Resource, Choice]]) -> None:
         """Offer the pools, whose HCAs follow the GPUs of the first resource of whole GPUs."""
         for resource, prefer in resources:
             if resource.is_whole and resource.name != self._plan.pair:

@@ -30,7 +30,9 @@ class Hcas(Component):
         target = kernel.target
         self._is_simulated = not target.is_real or target.served_by is not None
         self.health = configured_hca_health(kernel.settings, kernel.wake.set)
-        self.companion = HcaCompanion(*self._planned(kernel.settings), self.health)
+        self.companion = HcaCompanion(
+            *self._planned(kernel.settings), self.health, requesters=kernel.requesters
+        )
         kernel.companion = self.companion
         if self.health is not None and kernel.scans is not None:
             self.health.on_other_hcas = kernel.scans.scan_whole

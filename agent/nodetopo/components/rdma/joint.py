@@ -2,17 +2,20 @@
 
 The kubelet allocates one resource of one container at a time, in random order, and does not name
 the pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources: a loop
-over a Go map, under the lock of one admission). So consecutive calls normally belong to one
-container: a choice follows the latest allocation of the other kind.
+over a Go map, under the lock of one admission). :class:`~nodetopo.kernel.requester.Requesters`
+finds the container all the same: a choice follows the devices of the other kind that it has.
 
-That is a guess. It is wrong if a pod that requests only GPUs is admitted within :data:`WINDOW_S`
-before a pod that requests only HCAs. A wrong guess costs nearness, never a device: chosen devices
-are always available, and the kubelet's NUMA nodes come first. Every guess is kept until the kubelet
-lists the pods' devices (PodResources), and is then counted as right or wrong.
+Where the container is unknown, a choice follows the latest allocation of the other kind, if it was
+made within :data:`WINDOW_S`. That is a guess, which is wrong if a pod that requests only GPUs is
+admitted shortly before a pod that requests only HCAs. A wrong guess costs nearness, never a device:
+chosen devices are always available, and the kubelet's NUMA nodes come first.
+
+Devices that followed each other are kept until the kubelet lists what pods have, and are then
+counted as right or wrong.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from threading import Lock
@@ -20,6 +23,8 @@ from time import monotonic
 
 from nodetopo.components.rdma.resources import RdmaResource, key_of, token_of
 from nodetopo.deviceplugin.service import Prefer
+from nodetopo.kernel.offers import Choice
+from nodetopo.kernel.requester import Held, Requesters
 from nodetopo.nccl.job import JobVariable, container_variables
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import SharingMode
@@ -94,24 +99,30 @@ class _Places:
 class JointPlacement:
     """Coordinates the GPU and HCA choices for one container; any thread can call it.
 
-    *clock* returns seconds.
+    Args:
+        clock: returns seconds.
+        requesters: find the container of a call; ``None`` where it is always guessed.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, requesters: Requesters | None = None
+    ) -> None:
         self._clock = clock
+        self._requesters = requesters
         self._window_s = WINDOW_S
         self._lock = Lock()  # guards all below but the places
         self._places: _Places | None = None  # replaced as a whole
         self._grants: deque[Grant] = deque(maxlen=MOST_GRANTS)
         self._guesses: deque[Guess] = deque()
         self._busy: set[str] = set()  # GPUs that containers have
+        self._pools: Mapping[str, RdmaResource] = {}  # that are not shared; replaced as a whole
         self._tally = Tally()
         self._gpu_of: dict[str, Callable[[], Mapping[str, str]]] = {}  # by resource
-        self._next: tuple[Sequence[str], Prefer | None] = (), None  # replaced as a whole
+        self._next: tuple[Sequence[str], Choice | None] = (), None  # replaced as a whole
 
     @property
     def tally(self) -> Tally:
-        """How the guesses turned out."""
+        """How what followed each other turned out."""
         with self._lock:
             return self._tally
 
@@ -135,8 +146,16 @@ class JointPlacement:
         assert pairing.closeness is not None  # computed now, and not during a call
         self._places = _Places(pairing=pairing, gpus=gpus, hcas=hcas, variables=tuple(variables))
 
+    def offer(self, pools: Iterable[RdmaResource]) -> None:
+        """Place the devices of *pools* from now on; a shared pool leaves nothing to choose."""
+        chosen = [pool for pool in pools if pool.pool.mode is not SharingMode.SHARED]
+        self._pools = {pool.name: pool for pool in chosen}
+        if self._requesters is not None:
+            self._requesters.need("joint placement", is_needed=bool(chosen))
+
     def rest(self) -> None:
         """Follow nothing while no HCAs are offered."""
+        self.offer(())
         self._places = None
         with self._lock:
             self._grants.clear()
@@ -167,7 +186,7 @@ class JointPlacement:
             are_gpus_certain=are_gpus_certain,
         )
 
-    def expect(self, gpus: Sequence[str], prefer: Prefer | None) -> None:
+    def expect(self, gpus: Sequence[str], prefer: Choice | None) -> None:
         """Expect a container that gets HCAs first to be given some of *gpus*, by *prefer*."""
         self._next = tuple(gpus), prefer
 
@@ -185,7 +204,7 @@ class JointPlacement:
         with self._lock:
             if kind is Kind.GPU:
                 self._busy.update(grant.parts)
-            for partner in self._partners(kind, resource):
+            for partner in self._followed(kind, resource):
                 self._guesses.append(Guess(first=partner, second=grant))
                 at = self._grants.index(partner)
                 self._grants[at] = replace(partner, followed_by=partner.followed_by | {resource})
@@ -200,6 +219,8 @@ class JointPlacement:
 
         Those of the other kind alone.
         """
+        if (held := self._held(resource)) is not None:
+            return tuple(dict.fromkeys(self._parts(kind, held)))
         with self._lock:
             partners = self._partners(kind, resource)
             return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
@@ -269,6 +290,7 @@ class JointPlacement:
         held = dict.fromkeys(key_of(device) for device in kept)
         for device in kept:
             tokens[key_of(device)].remove(device)
+        self._correct()
         gpus = self.partners(Kind.HCA, resource.name) or self._next_gpus(places, tokens, size)
         positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
@@ -289,12 +311,13 @@ class JointPlacement:
         return tuple(chosen)
 
     def following(
-        self, resource: str, gpu_of: Callable[[], Mapping[str, str]], prefer: Prefer
+        self, resource: str, gpu_of: Callable[[], Mapping[str, str]], prefer: Choice
     ) -> Prefer:
         """Return the choice among the devices of a GPU resource that follows a container's HCAs.
 
-        It is the choice of *prefer*, unless the container just got HCAs with other GPUs nearer to
-        them; then *prefer* chooses among these. *gpu_of* returns the GPU of each device.
+        It is the choice of *prefer*, unless the container has HCAs with other GPUs nearer to them;
+        then *prefer* chooses among these. A container without HCAs may ask for some next: *prefer*
+        is told which ones are taken. *gpu_of* returns the GPU of each device.
         """
         self._gpu_of[resource] = gpu_of
 
@@ -307,7 +330,7 @@ class JointPlacement:
 
     def _gpus_for(
         self,
-        prefer: Prefer,
+        prefer: Choice,
         available: Sequence[str],
         required: Sequence[str],
         size: int,
@@ -318,13 +341,12 @@ class JointPlacement:
         places = self._places
         with self._lock:
             self._busy.difference_update(gpu_of.get(device, device) for device in available)
-        usual = prefer(available, required, size)
-        if places is None:
-            return usual
+        self._correct()
         keys = self.partners(Kind.GPU, resource)
-        hcas = [places.hcas[key] for key in keys if key in places.hcas]
-        if not hcas:
-            return usual
+        hcas = [] if places is None else [places.hcas[key] for key in keys if key in places.hcas]
+        if places is None or not hcas:
+            return prefer(available, required, size, taken_hcas=self._taken())
+        usual = prefer(available, required, size)
         at = {
             device: places.gpus[gpu_of[device]]
             for device in (*available, *required)
@@ -374,8 +396,59 @@ class JointPlacement:
         among = near if len(near) >= size else free
         return prefer(among, (), min(size, len(among))) if among else ()
 
+    def _taken(self) -> frozenset[str]:
+        """Return the names of HCAs that no pool can give to a container any more.
+
+        None, where the kubelet's list of this call is missing.
+        """
+        in_use = None if self._requesters is None else self._requesters.in_use
+        if in_use is None:
+            return frozenset()
+        left: dict[str, int] = {}
+        names: dict[str, str] = {}
+        for pool in self._pools.values():
+            for key, tokens in pool.tokens.items():
+                left[key] = left.get(key, 0) + tokens
+                names[key] = pool.hcas[key].name
+            for device in in_use.get(pool.name, ()):
+                if (key := key_of(device)) in left:
+                    left[key] -= 1
+        return frozenset(names[key] for key, tokens in left.items() if tokens <= 0)
+
+    def _held(self, resource: str) -> Held | None:
+        """Return what the container has that asks now for *resource*; ``None``: unknown."""
+        requester = None if self._requesters is None else self._requesters.current(resource)
+        return None if requester is None else requester.held
+
+    def _parts(self, kind: Kind, held: Held) -> Iterator[str]:
+        """Yield the GPUs among the devices *held* where *kind* is HCAs, and the HCAs for GPUs."""
+        for resource, ids in sorted(held.items()):
+            if kind is Kind.GPU and resource in self._pools:
+                yield from map(key_of, sorted(ids))
+            elif kind is Kind.HCA and (gpu_of := self._gpu_of.get(resource)):
+                of = gpu_of()
+                yield from (of[name] for name in sorted(ids) if name in of)
+
+    def _correct(self) -> None:
+        """Take the GPUs in use from the kubelet's list, if this call has one."""
+        in_use = None if self._requesters is None else self._requesters.in_use
+        if in_use is not None:
+            with self._lock:
+                self._busy = set(self._parts(Kind.HCA, in_use))
+
+    def _followed(self, kind: Kind, resource: str) -> list[Grant]:
+        """Return the grants of the other kind that an allocation of *resource* has followed."""
+        held = self._held(resource)
+        if held is None:
+            return self._partners(kind, resource)
+        return [
+            grant
+            for grant in self._grants
+            if grant.kind is not kind and grant.devices <= held.get(grant.resource, frozenset())
+        ]
+
     def _partners(self, kind: Kind, resource: str) -> list[Grant]:
-        """Return the grants of the other kind that belong to the current container.
+        """Return the grants of the other kind that the current container is guessed to have.
 
         Only the latest grant of each resource can: earlier ones went to other containers.
         """

@@ -29,7 +29,9 @@ from nodetopo.deviceplugin.keeper import PluginKeeper, Servable
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.resources import Refusal
+from nodetopo.deviceplugin.service import Answers, Prefer
 from nodetopo.kernel.places import Places
+from nodetopo.kernel.requester import Requesters
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.identity import KnownHca, remembered_hcas
 from nodetopo.rdma.pairing import Pairing
@@ -49,10 +51,13 @@ class ServedPool:
 class HcaPlugins:
     """Keeps a plugin for each pool. One thread changes it; any thread can read it."""
 
-    def __init__(self, places: Places, joint: JointPlacement) -> None:
-        """Serve nothing yet; *joint* is shared with the plugins of GPUs."""
+    def __init__(
+        self, places: Places, joint: JointPlacement, requesters: Requesters | None = None
+    ) -> None:
+        """Serve nothing yet; *joint* and *requesters* are shared with the plugins of GPUs."""
         self._places = places
         self._joint = joint
+        self._requesters = requesters
         self._known: tuple[KnownHca, ...] = ()
         self._offer = RdmaOffer()
         self._pairing: Pairing | None = None
@@ -143,6 +148,7 @@ class HcaPlugins:
             )
             for resource in offered.resources
         }
+        self._joint.offer(offered.resources)
         self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
 
@@ -162,11 +168,13 @@ class HcaPlugins:
             del asked
             return self._account(answers.resource, ids)
 
+        around: tuple[Prefer, Answers] = prefer, answers
+        if self._requesters is not None and resource.pool.mode is not SharingMode.SHARED:
+            around = self._requesters.around(resource.name, *around)
         plugin = DevicePlugin(
             resource.name,
             self._places.socket_dir,
-            prefer,
-            answers,
+            *around,
             structlog.get_logger(),
             explain=explain,
             registration=self._places.registration,

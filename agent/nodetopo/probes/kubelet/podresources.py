@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.node import NodeOffer, PlacedDevice, PodHolding
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod
+from nodetopo.probes.kubelet.gate import ADMISSIONS, AdmissionGate
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
@@ -38,10 +40,16 @@ class PodResources:
     A kubelet that restarts is found again by its path.
     """
 
-    def __init__(self, socket: Path, *, timeout_s: float = 5.0) -> None:
-        """Ask nothing yet."""
+    def __init__(
+        self, socket: Path, *, timeout_s: float = 5.0, gate: AdmissionGate | None = ADMISSIONS
+    ) -> None:
+        """Ask nothing yet.
+
+        A list waits at *gate*, for up to *timeout_s*; ``None`` if the caller knows that it is safe.
+        """
         self._socket = socket
         self._timeout_s = timeout_s
+        self._gate = gate
         self._channel: Any = None
         self._start: tuple[int, int] | None = None
 
@@ -89,7 +97,7 @@ class PodResources:
                 cpus=CpuSet.of(pod.cpu_ids) if pod.cpu_ids else None,
                 memory=_memory(pod.memory) or None,
             )
-            for pod in self._ask(LIST).pod_resources
+            for pod in self._list()
         )
         return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
 
@@ -99,7 +107,7 @@ class PodResources:
         Raises:
             UnreadableError: as :meth:`assigned` does.
         """
-        holdings = map(_holding, self._ask(LIST).pod_resources)
+        holdings = map(_holding, self._list())
         return tuple(sorted(holdings, key=lambda pod: (pod.namespace, pod.name)))
 
     def close(self) -> None:
@@ -107,6 +115,11 @@ class PodResources:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+    def _list(self) -> Iterable[Any]:
+        with nullcontext() if self._gate is None else self._gate.listing(self._timeout_s):
+            answer: Iterable[Any] = self._ask(LIST).pod_resources
+            return answer
 
     def _ask(self, method: str) -> Any:
         socket = self._socket

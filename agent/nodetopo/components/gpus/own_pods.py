@@ -1,0 +1,192 @@
+"""The pods of this node as the API server has them: what they ask for, and how to place them.
+
+A request of the kubelet never waits for the API server: it uses what the watch has shown. The
+kubelet learns of a pod from a watch of its own, at about the same time, and admits it later.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodetopo.allocation.rules import Policy
+from nodetopo.components.gpus.placement import USUAL, Placement, Variant
+from nodetopo.formats.responses import part, parts, texts
+from nodetopo.kernel.events import PodEvent
+from nodetopo.kernel.requester import PodName, Requester, Requesters
+from nodetopo.kubeapi.client import Api, Stream
+from nodetopo.kubeapi.watch import Watch
+from nodetopo.model.digits import is_digits
+
+ANNOTATION = "nodetopo.io/placement-policy"
+"""Of a pod: a word of the setting ``placement-policy``, for its GPUs."""
+
+UNKNOWN_POLICY = "PlacementPolicyUnknown"
+"""Reason of the Event on a pod with another word."""
+
+REMEMBERED = 1024
+"""Most pods remembered; a kubelet runs 110 pods unless configured."""
+
+MOST_WORD_CHARS = 80
+"""Characters of a word that an Event repeats."""
+
+Post = Callable[[PodEvent], None]
+"""Takes Events and never blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPod:
+    """A pod that has not ended.
+
+    Attributes:
+        policy: of its annotation; ``None`` for the node's.
+        requests: by container, the numbers of devices by resource, init containers left out.
+        init_requests: the resources of init containers, which the kubelet does not list.
+    """
+
+    uid: str
+    policy: Policy | None
+    requests: Mapping[str, Mapping[str, int]]
+    init_requests: frozenset[str]
+
+
+class OwnPods(Watch):
+    """Follows the pods of one node; one thread runs it, any thread can ask.
+
+    It needs permission to ``watch`` pods; RBAC cannot limit it to the pods of one node, but the
+    field selector does.
+    """
+
+    LOST = "pods not followed"
+    AGAIN = "pods followed again"
+
+    def __init__(self, kubeconfig: Path | None, node: str, post: Post) -> None:
+        """Send no request yet; *post* takes Events on pods with an unknown policy."""
+        super().__init__(
+            kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
+        )
+        self._node = node
+        self._post = post
+        self._pods: OrderedDict[PodName, OwnPod] = OrderedDict()
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch("/api/v1/pods", query, silence_s)
+
+    def take(self, kind: str, found: Mapping[str, Any]) -> None:
+        """Record a pod, or forget one that has ended."""
+        metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
+        if spec.get("nodeName") != self._node:  # a proxy can ignore the selector
+            return
+        name = str(metadata.get("namespace")), str(metadata.get("name"))
+        if kind == "DELETED" or status.get("phase") in ("Succeeded", "Failed"):
+            self._pods.pop(name, None)
+            return
+        uid, before = str(metadata.get("uid")), self._pods.get(name)
+        containers, inits = parts(spec, "containers"), parts(spec, "initContainers")
+        sidecars = [one for one in inits if one.get("restartPolicy") == "Always"]
+        word = texts(metadata, "annotations").get(ANNOTATION)
+        self._pods[name] = OwnPod(
+            uid=uid,
+            policy=_policy(word),
+            requests={str(one.get("name")): _devices(one) for one in (*sidecars, *containers)},
+            init_requests=frozenset(
+                resource for one in inits if one not in sidecars for resource in _devices(one)
+            ),
+        )
+        if word is not None and _policy(word) is None and (before is None or before.uid != uid):
+            self._warn(name, uid, word)
+        while len(self._pods) > REMEMBERED:
+            self._pods.popitem(last=False)
+
+    def pod(self, name: PodName) -> OwnPod | None:
+        """Return a pod that has not ended; ``None`` where it is not known, or no longer followed.
+
+        A static pod is known once the kubelet has mirrored it.
+        """
+        return None if self.problem is not None else self._pods.get(name)
+
+    def wants(self, pod: PodName, container: str, resource: str, size: int) -> bool | None:
+        """Return whether a container asks for *size* devices of *resource*; ``None``: not known."""
+        known = self.pod(pod)
+        if known is None or resource in known.init_requests:
+            return None
+        return known.requests.get(container, {}).get(resource) == size
+
+    def _warn(self, name: PodName, uid: str, word: str) -> None:
+        words = ", ".join(policy.value for policy in Policy)
+        self._post(
+            PodEvent(
+                reason=UNKNOWN_POLICY,
+                message=f"annotation {ANNOTATION}: {word[:MOST_WORD_CHARS]!r} is none of {words}; "
+                "the pod is placed by the policy of the node",
+                is_warning=True,
+                key=uid,
+                namespace=name[0],
+                pod=name[1],
+                uid=uid,
+            )
+        )
+
+
+class PodChoice:
+    """Chooses devices of one resource as the pod that asks wants it; a ``Choice``.
+
+    Containers of a pod are placed as one set: whole GPUs are chosen that are the best together with
+    those that its other containers have.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        placement: Placement,
+        requesters: Requesters | None = None,
+        pods: OwnPods | None = None,
+    ) -> None:
+        """Choose by *placement* alone without *pods*."""
+        self._resource = resource
+        self._placement = placement
+        self._requesters = requesters
+        self._pods = pods
+
+    def __call__(
+        self,
+        available: Sequence[str],
+        required: Sequence[str],
+        size: int,
+        /,
+        *,
+        taken_hcas: frozenset[str] = frozenset(),
+    ) -> Sequence[str]:
+        """Return the ids to take; HCAs of the names *taken_hcas* are of no use to the container."""
+        requester = None
+        if self._pods is not None and self._requesters is not None:
+            requester = self._requesters.current(self._resource)
+        variant = Variant(policy=self._policy(requester), taken_hcas=taken_hcas)
+        beside = () if requester is None else sorted(requester.beside.get(self._resource, ()))
+        variant = USUAL if variant == USUAL else variant
+        return self._placement.prefer(available, required, size, variant, beside=beside)
+
+    def _policy(self, requester: Requester | None) -> Policy | None:
+        if requester is None or requester.pod is None or self._pods is None:
+            return None
+        pod = self._pods.pod(requester.pod)
+        return None if pod is None else pod.policy
+
+
+def _policy(word: str | None) -> Policy | None:
+    try:
+        return None if word is None else Policy(word.strip())
+    except ValueError:
+        return None
+
+
+def _devices(container: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extended resources in the limits of *container*, which equal its requests."""
+    limits = part(part(container, "resources"), "limits")
+    return {
+        str(name): int(amount)
+        for name, amount in limits.items()
+        if "/" in str(name) and isinstance(amount, str) and is_digits(amount)
+    }

@@ -1,0 +1,127 @@
+"""Tells pods which devices they were given, and why, as Events (`tell-pods`)."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from nodetopo.components.gpus.own_pods import OwnPods, Post
+from nodetopo.deviceplugin.allocation_log import LoggedAllocation
+from nodetopo.errors import UnreadableError
+from nodetopo.kernel.events import PodEvent
+from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.requester import PodName
+from nodetopo.model.pod import Pod
+from nodetopo.outage import Outage
+
+REASON = "DevicesPlaced"
+"""Of the Event."""
+
+LOOK_S = 5.0
+"""Between two looks for new allocations. The kubelet is asked only where there are some, and then
+has admitted the pod: it allocates for all containers of a pod within milliseconds."""
+
+OUTAGE_ATTEMPTS = 6
+"""Looks in a row that the kubelet left unanswered, after which its silence is reported."""
+
+WAITING = 256
+"""Most allocations whose pod is looked for."""
+
+MOST_LOOKS = 12
+"""How often the pod of an allocation is looked for; a watch that restarts takes a minute."""
+
+
+class ToldPodsLoop(PeriodicLoop):
+    """Posts one Event on each pod about its devices; one thread runs it."""
+
+    def __init__(
+        self,
+        allocations: Callable[[], Iterable[LoggedAllocation]],
+        listed: Callable[[], Iterable[Pod]],
+        pods: OwnPods,
+        post: Post,
+    ) -> None:
+        """Post nothing yet.
+
+        Args:
+            allocations: returns the latest allocations, of every resource.
+            listed: lists the containers' devices, or raises UnreadableError.
+            pods: have the uids, by which people find the Events of a pod.
+            post: takes Events.
+        """
+        self._allocations = allocations
+        self._listed = listed
+        self._pods = pods
+        self._post = post
+        self._seen: OrderedDict[LoggedAllocation, int] = OrderedDict()
+        self._waiting: OrderedDict[LoggedAllocation, int] = OrderedDict()
+        self._outage = Outage(OUTAGE_ATTEMPTS)
+
+    def step(self) -> float:
+        """Post the Events of new allocations; return the seconds until the next look."""
+        self._collect()
+        if not self._waiting:
+            return LOOK_S
+        try:
+            listed = tuple(self._listed())
+        except UnreadableError as error:
+            if self._outage.failed():
+                structlog.get_logger().warning("pods not told", error=str(error))
+            return LOOK_S
+        if self._outage.ended():
+            structlog.get_logger().info("pods told again")
+        told: dict[PodName, list[str]] = {}
+        for allocation in tuple(self._waiting):
+            found = _holder(listed, allocation)
+            if found is not None and self._pods.pod(found[0]) is not None:
+                name, container = found
+                told.setdefault(name, []).append(_sentence(container, allocation))
+                del self._waiting[allocation]
+            else:
+                self._waiting[allocation] += 1
+                if self._waiting[allocation] >= MOST_LOOKS:
+                    del self._waiting[allocation]
+        for name, sentences in told.items():
+            pod = self._pods.pod(name)
+            if pod is not None:
+                self._post(
+                    PodEvent(
+                        reason=REASON,
+                        message="; ".join(sentences),
+                        is_warning=False,
+                        key=pod.uid,
+                        namespace=name[0],
+                        pod=name[1],
+                        uid=pod.uid,
+                    )
+                )
+        return LOOK_S
+
+    def _collect(self) -> None:
+        """Let the allocations wait that were not seen before."""
+        for allocation in self._allocations():
+            if allocation not in self._seen:
+                self._seen[allocation] = self._waiting[allocation] = 0
+        while len(self._seen) > WAITING:
+            self._seen.popitem(last=False)
+        while len(self._waiting) > WAITING:
+            self._waiting.popitem(last=False)
+
+
+def _holder(listed: Iterable[Pod], allocation: LoggedAllocation) -> tuple[PodName, str] | None:
+    """Return the pod and container that has the devices of *allocation*; ``None``: none has."""
+    devices = frozenset(allocation.devices)
+    for pod in listed:
+        for container in pod.containers:
+            held: Mapping[str, tuple[str, ...]] = {
+                given.resource: given.ids for given in container.devices or ()
+            }
+            if devices <= frozenset(held.get(allocation.resource, ())):
+                return (pod.namespace, pod.name), container.name
+    return None
+
+
+def _sentence(container: str, allocation: LoggedAllocation) -> str:
+    said = allocation.said or f"{', '.join(allocation.devices)}, for reasons that are not known"
+    chosen = "" if allocation.is_ours else ", chosen by the kubelet"
+    return f"container {container}, {allocation.resource}: {said}{chosen}"
