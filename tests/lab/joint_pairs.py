@@ -23,11 +23,13 @@ from nodetopo.components.rdma.joint import WINDOW_S, JointPlacement, Kind
 from nodetopo.components.rdma.plan import RdmaPlan
 from nodetopo.components.rdma.resources import key_of
 from nodetopo.kernel.places import Places
+from nodetopo.kernel.requester import Requesters
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.model.codec import decode
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.kubelet.podresources import PodResources
 from nodetopo.rdma.pairing import Pairing
 from tests.generous_deadlines import generous_deadlines
 from tests.lab.admission_case import pod_object
@@ -44,6 +46,12 @@ SIZES = (1, 1, 2, 2, 3, 4)
 
 _LIMIT_S = 900.0
 
+_LIST_S = 60.0
+"""Longest wait for a list of pods: a loaded machine must not make a guess of it."""
+
+_PODS = "pods.sock"
+"""The PodResources API of the managers, beside their checkpoints."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
@@ -53,6 +61,7 @@ class Admitted:
         first: which of the two kinds the kubelet asked for first.
         gpus, hcas: positions.
         near: of its pairs at :data:`NEAR` or nearer.
+        far: of its pairs across sockets.
         possible: how many could have been, with what was free before it.
     """
 
@@ -60,6 +69,7 @@ class Admitted:
     gpus: tuple[int, ...]
     hcas: tuple[int, ...]
     near: int
+    far: int
     possible: int
 
 
@@ -75,6 +85,10 @@ class Run:
         """Return the share of near pairs, of the pods whose first request was of *kind*."""
         pods = [pod for pod in self.pods if kind in (None, pod.first)]
         return sum(pod.near for pod in pods) / sum(len(pod.gpus) for pod in pods)
+
+    def across(self) -> float:
+        """Return the share of pairs across sockets."""
+        return sum(pod.far for pod in self.pods) / sum(len(pod.gpus) for pod in self.pods)
 
     def best(self) -> float:
         """Return the share that was possible."""
@@ -95,17 +109,21 @@ def play(
     *,
     is_joint: bool,
     alone: float = 0.0,
+    is_listed: bool = True,
 ) -> Run:
     """Admit *pods* random pods on the real managers under the Topology Manager's *policy*.
 
     *alone* is the share of pods that want GPUs or HCAs only. They come at once one after the
-    other here, which on a node takes seconds: it is the worst case for guesses.
+    other here, which on a node takes seconds: it is the worst case for guesses, which are made
+    where the kubelet does not list pods, *is_listed*.
     """
     steps, order = plan(pods, len(snapshot.gpus), seed, alone), list[Kind]()
     with tempfile.TemporaryDirectory(prefix="nt-") as home, ExitStack() as stack:
         sockets = Path(home) / "device-plugins"
         sockets.mkdir()
-        for plugins, joint in stack.enter_context(serving(Path(home), sockets, is_joint=is_joint)):
+        for plugins, joint in stack.enter_context(
+            serving(Path(home), sockets, is_joint=is_joint, is_listed=is_listed)
+        ):
             _record(joint, order)
             if alone:  # how long a guess holds is what is measured
                 joint._window_s = WINDOW_S
@@ -116,6 +134,7 @@ def play(
             "cpu": {"policy": "none", "amount": "1"},
             "memory": {"policy": "None", "amount": "1Gi"},
             "await": {GPU: len(snapshot.gpus), HCA: len(snapshot.hcas or ())},
+            "podResources": str(KUBELET_DIR / _PODS),
             "steps": [
                 {"remove": step} if isinstance(step, str) else {"admit": pod_object(step)}
                 for step in steps
@@ -146,7 +165,7 @@ def plan(pods: int, gpus: int, seed: int, alone: float = 0.0) -> list[Pod | str]
 
 @contextmanager
 def serving(
-    home: Path, sockets: Path, *, is_joint: bool
+    home: Path, sockets: Path, *, is_joint: bool, is_listed: bool
 ) -> Iterator[Sequence[tuple[PluginSet, JointPlacement]]]:
     """Serve GPUs and exclusive HCAs by one set of plugins, or by two that share nothing."""
     path = home / "rdma.json"
@@ -173,8 +192,17 @@ def serving(
         sets = []
         for one in both if is_joint else apart:
             plan = RdmaPlan.of(one, is_simulated=False)
-            companion = HcaCompanion(plan, Places.of(one, sockets, is_simulated=False))
-            plugins = PluginSet(one, sockets, None, companion=partial(_same, companion))
+            requesters = None
+            if is_joint and is_listed:
+                kubelet = PodResources(home / _PODS, timeout_s=_LIST_S, gate=None)
+                stack.callback(kubelet.close)
+                requesters = Requesters(kubelet.assigned)
+            companion = HcaCompanion(
+                plan, Places.of(one, sockets, is_simulated=False), requesters=requesters
+            )
+            plugins = PluginSet(
+                one, sockets, None, companion=partial(_same, companion), requesters=requesters
+            )
             stack.callback(plugins.stop)
             sets.append((plugins, companion.joint))
         yield sets
@@ -255,6 +283,7 @@ def _judged(
                     gpus=own_gpus,
                     hcas=own_hcas,
                     near=_near(pairs),
+                    far=sum(pair.closeness is Closeness.SYS for pair in pairs),
                     possible=min(len(own_gpus), _near(free)),
                 )
             )
@@ -301,12 +330,21 @@ def _machine(snapshot: Snapshot) -> dict[str, Any]:
 def table(pods: int, seed: int, alone: float) -> Iterator[str]:
     """Yield the rows of the table."""
     snapshot = machine()
-    yield "| Topology Manager | plugins | pods | GPUs first | HCAs first | all | best possible |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| Topology Manager | plugins | pods | GPUs first | HCAs first | all | possible | SYS |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    kinds = (("uncoordinated", False, False), ("guessed", True, False), ("joint", True, True))
     for policy in POLICIES:
-        for name, is_joint in (("uncoordinated", False), ("joint", True)):
-            run = play(snapshot, policy, pods, seed, is_joint=is_joint, alone=alone)
-            shares = (run.share(Kind.GPU), run.share(Kind.HCA), run.share(), run.best())
+        for name, is_joint, is_listed in kinds:
+            run = play(
+                snapshot, policy, pods, seed, is_joint=is_joint, alone=alone, is_listed=is_listed
+            )
+            shares = [
+                run.share(Kind.GPU),
+                run.share(Kind.HCA),
+                run.share(),
+                run.best(),
+                run.across(),
+            ]
             cells = " | ".join(f"{share:.1%}" for share in shares)
             yield f"| {policy} | {name} | {len(run.pods)} | {cells} |"
 

@@ -10,7 +10,7 @@ from nodetopo.allocation.facts import Facts, facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.remainder import NO_ENDS, Ends, Later, later_masks
 from nodetopo.allocation.requests import check_counts, sound_first, unknown_gpu, usable
-from nodetopo.allocation.rules import DEFAULT, Rules, terms_for
+from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.score import Score
 from nodetopo.allocation.terms import Terms
 from nodetopo.errors import InputError
@@ -177,7 +177,7 @@ class Allocator:
         scores = [
             self._terms.score(mask, mask if free is None else free, bad, later) for mask in masks
         ]
-        order = terms_for(self._rules.policy, masks[0].bit_count())
+        order = self._rules.terms(masks[0].bit_count())
         left = None if free is None else free & ~masks[0]
         return Allocation(
             chosen=self._names(masks[0]),

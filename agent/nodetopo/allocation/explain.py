@@ -21,7 +21,7 @@ from nodetopo.allocation.facts import (
     usable_hcas,
 )
 from nodetopo.allocation.masks import positions
-from nodetopo.allocation.rules import DEFAULT, Model, Rules, terms_for
+from nodetopo.allocation.rules import DEFAULT, Model, Rules
 from nodetopo.allocation.score import Score
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
@@ -241,7 +241,7 @@ class Explanation:
         """
         if len(scores) == 1:
             return f"no other set {'has as few degraded GPUs' if has_last else 'is possible'}"
-        terms = terms_for(self._rules.policy, len(scores[0].order))
+        terms = self._rules.terms(len(scores[0].order))
         verdict = compared(scores[0], scores[1], terms)
         kind = "better" if verdict.startswith("wins") else "next best"
         return f"{kind} {names(scores[1].order)}: {verdict}"

@@ -60,25 +60,44 @@ a job of one GPU sends nothing to other GPUs, and half to nine tenths of all job
 """
 
 
-def terms_for(policy: Policy, size: int) -> tuple[str, ...]:
+def terms_for(policy: Policy, size: int, *, with_hcas: bool = False) -> tuple[str, ...]:
     """Return the terms that *policy* compares for requests of *size* GPUs.
 
-    Under ``nic-required`` a pod with one GPU may be a rank of a larger job.
+    *with_hcas*: the container may get HCAs too, so that these come before what is left to others.
+    Then, and under ``nic-required``, a pod with one GPU may be a rank of a larger job.
     """
     order = TERMS[policy]
-    if size != 1 or policy is Policy.NIC_REQUIRED:
+    if with_hcas:
+        order = _before_remainder(order)
+    if size != 1 or with_hcas or policy is Policy.NIC_REQUIRED:
         return order
     start = order.index(_HCAS[0])
     return (*order[:start], *HCAS_OF_ONE, *order[start + len(_HCAS) :])
 
 
+def _before_remainder(order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return *order* with the HCA terms before the remainder, if they came after it."""
+    others = tuple(name for name in order if name not in _HCAS)
+    at = min(others.index("remainder_value"), order.index(_HCAS[0]))
+    return (*others[:at], *_HCAS, *others[at:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """A policy and a model; every model uses ``measured``, and ``table`` requires it."""
+    """A policy and a model; every model uses ``measured``, and ``table`` requires it.
+
+    Attributes:
+        with_hcas: whether the container may get HCAs too, as :func:`terms_for` has it.
+    """
 
     policy: Policy = Policy.BEST
     model: Model = Model.RING
     measured: Measured | None = None
+    with_hcas: bool = False
+
+    def terms(self, size: int) -> tuple[str, ...]:
+        """Return the terms that are compared for requests of *size* GPUs."""
+        return terms_for(self.policy, size, with_hcas=self.with_hcas)
 
 
 DEFAULT = Rules()

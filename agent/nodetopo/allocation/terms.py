@@ -10,7 +10,7 @@ from nodetopo.allocation.bandwidth import bandwidth, levels, with_measured_pairs
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.remainder import Later, Symmetry
-from nodetopo.allocation.rules import DEFAULT, Rules, terms_for
+from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.score import Score
 from nodetopo.allocation.tables import Tables
 from nodetopo.allocation.tree import nearest_tree, remainder_value, tree
@@ -98,7 +98,7 @@ class Terms:
         ``degraded`` is left out: :func:`nodetopo.allocation.requests.sound_first` narrows a request
         to the sets that are equal in it.
         """
-        return tuple(name for name in terms_for(self.rules.policy, size) if name != "degraded")
+        return tuple(name for name in self.rules.terms(size) if name != "degraded")
 
     def own_terms(self, size: int) -> tuple[str, ...]:
         """Return the most important terms of a set by itself, whatever else is free.

@@ -26,9 +26,12 @@ class Choice(Protocol):
         size: int,
         /,
         *,
-        taken_hcas: frozenset[str] = frozenset(),
+        taken_hcas: frozenset[str] | None = None,
     ) -> Sequence[str]:
-        """Return the ids to take; HCAs of the names *taken_hcas* are of no use to the container."""
+        """Return the ids to take.
+
+        *taken_hcas*: the container may get HCAs too, but for these names; ``None``: it gets none.
+        """
 
 
 class OfferedGpus(Protocol):

@@ -17,7 +17,7 @@ the requester is unknown, ``None``, and callers guess as they did without it.
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from time import monotonic
 from types import MappingProxyType
@@ -59,12 +59,14 @@ class Requester:
         container: ``None`` where several are possible, none of which has devices yet.
         held: what the container has of other resources.
         beside: what the other containers of its pod have.
+        requests: the numbers of devices in its spec; ``None`` where that is not known.
     """
 
     pod: PodName | None
     container: str | None
     held: Held
     beside: Held = field(default_factory=lambda: NOTHING)
+    requests: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +82,8 @@ class Requesters:
     """Finds the requester of each call; the kubelet's calls come one at a time, others may read.
 
     Attributes:
-        wants: resource and number → whether a container of the pod asks for so many; ``None`` where
-            a pod's spec is not known. Set by whoever follows the pods.
+        requests: a pod and the name of its container → the numbers of devices in its spec, by
+            resource; ``None`` where that is not known. Set by whoever follows the pods.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Requesters:
             gate: says whether a list is safe.
             clock: of :attr:`last_s`, seconds.
         """
-        self.wants: Callable[[PodName, str, str, int], bool | None] = lambda *_: None
+        self.requests: Callable[[PodName, str], Mapping[str, int] | None] = lambda *_: None
         self._pods = pods
         self._gate = gate
         self._clock = clock
@@ -225,18 +227,16 @@ class Requesters:
         if not candidates and not new and self._listed is not None and not self._new:
             # The process began between two calls of one admission.
             candidates = [one for one in _lacking(pods, pods.keys(), resource) if one.held]
-        wants = {
-            number: self.wants(one.pod, one.container, resource, size)
-            for number, one in enumerate(candidates)
-            if one.pod is not None and one.container is not None
-        }
-        is_certain = True in wants.values()
-        left = [
-            one
-            for number, one in enumerate(candidates)
-            if wants[number] is (True if is_certain else None)
-        ]
-        return _one(left, is_ordered=is_ordered)
+        known = [self._with_requests(one) for one in candidates]
+        certain = [one for one in known if one.requests and one.requests.get(resource) == size]
+        return _one(
+            certain or [one for one in known if one.requests is None], is_ordered=is_ordered
+        )
+
+    def _with_requests(self, one: Requester) -> Requester:
+        if one.pod is None or one.container is None:
+            return one
+        return replace(one, requests=self.requests(one.pod, one.container))
 
     def _is_new(self, name: PodName, containers: Containers) -> bool:
         """Return whether the pod was not known, or one of its name had what it lacks."""

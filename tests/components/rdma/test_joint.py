@@ -23,7 +23,7 @@ def first(
     required: Sequence[str],
     size: int,
     *,
-    taken_hcas: frozenset[str] = frozenset(),
+    taken_hcas: frozenset[str] | None = None,
 ) -> Sequence[str]:
     del taken_hcas
     return [*required, *(name for name in available if name not in required)][:size]

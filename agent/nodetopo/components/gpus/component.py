@@ -218,7 +218,7 @@ class Gpus(Component):
             kernel.writers.append(self.pod_events)
             self.pods = OwnPods(settings.kubeconfig, settings.node_name, self.pod_events.post)
         if settings.pod_policies and self.pods is not None:
-            kernel.requesters.wants = self.pods.wants
+            kernel.requesters.requests = self.pods.requests
             kernel.requesters.need("pod policies", is_needed=True)
 
     def _counted_devices(self) -> dict[str, dict[str, int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodetopo.allocation.rules import Policy
-from nodetopo.components.gpus.placement import USUAL, Placement, Variant
+from nodetopo.components.gpus.placement import Placement, Variant
 from nodetopo.formats.responses import part, parts, texts
 from nodetopo.kernel.events import PodEvent
 from nodetopo.kernel.requester import PodName, Requester, Requesters
@@ -107,12 +107,14 @@ class OwnPods(Watch):
         """
         return None if self.problem is not None else self._pods.get(name)
 
-    def wants(self, pod: PodName, container: str, resource: str, size: int) -> bool | None:
-        """Return whether a container asks for *size* devices of *resource*; ``None``: not known."""
+    def requests(self, pod: PodName, container: str) -> Mapping[str, int] | None:
+        """Return the devices that a container asks for, by resource; ``None``: not known.
+
+        They are not known either of a pod whose init containers, which the kubelet does not list,
+        ask for devices too.
+        """
         known = self.pod(pod)
-        if known is None or resource in known.init_requests:
-            return None
-        return known.requests.get(container, {}).get(resource) == size
+        return None if known is None or known.init_requests else known.requests.get(container, {})
 
     def _warn(self, name: PodName, uid: str, word: str) -> None:
         words = ", ".join(policy.value for policy in Policy)
@@ -157,15 +159,14 @@ class PodChoice:
         size: int,
         /,
         *,
-        taken_hcas: frozenset[str] = frozenset(),
+        taken_hcas: frozenset[str] | None = None,
     ) -> Sequence[str]:
-        """Return the ids to take; HCAs of the names *taken_hcas* are of no use to the container."""
+        """Return the ids to take; *taken_hcas* as in ``Choice``."""
         requester = None
         if self._pods is not None and self._requesters is not None:
             requester = self._requesters.current(self._resource)
         variant = Variant(policy=self._policy(requester), taken_hcas=taken_hcas)
         beside = () if requester is None else sorted(requester.beside.get(self._resource, ()))
-        variant = USUAL if variant == USUAL else variant
         return self._placement.prefer(available, required, size, variant, beside=beside)
 
     def _policy(self, requester: Requester | None) -> Policy | None:

@@ -40,11 +40,11 @@ class Variant:
 
     Attributes:
         policy: of the pod; ``None`` for the resource's.
-        taken_hcas: names of HCAs that are of no use to the container.
+        taken_hcas: the container may get HCAs too, but for these names; ``None``: it gets none.
     """
 
     policy: Policy | None = None
-    taken_hcas: frozenset[str] = frozenset()
+    taken_hcas: frozenset[str] | None = None
 
 
 USUAL = Variant()
@@ -91,6 +91,8 @@ class _Current:
         if variant.taken_hcas and snapshot.hcas is not None:
             left = [hca for hca in snapshot.hcas if hca.name not in variant.taken_hcas]
             snapshot = replace(snapshot, hcas=tuple(left))
+        if variant.taken_hcas is not None:
+            rules = replace(rules, with_hcas=True)
         if variant.policy is not None:
             rules = replace(rules, policy=variant.policy)
         for oldest in list(self.choices)[: len(self.choices) - MOST_VARIANTS]:

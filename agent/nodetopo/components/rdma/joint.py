@@ -291,7 +291,8 @@ class JointPlacement:
         for device in kept:
             tokens[key_of(device)].remove(device)
         self._correct()
-        gpus = self.partners(Kind.HCA, resource.name) or self._next_gpus(places, tokens, size)
+        gpus = self.partners(Kind.HCA, resource.name)
+        gpus = gpus or self._next_gpus(places, tokens, size, resource.name)
         positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
         while len(chosen) < size:
@@ -345,7 +346,7 @@ class JointPlacement:
         keys = self.partners(Kind.GPU, resource)
         hcas = [] if places is None else [places.hcas[key] for key in keys if key in places.hcas]
         if places is None or not hcas:
-            return prefer(available, required, size, taken_hcas=self._taken())
+            return prefer(available, required, size, taken_hcas=self._taken(resource))
         usual = prefer(available, required, size)
         at = {
             device: places.gpus[gpu_of[device]]
@@ -372,7 +373,7 @@ class JointPlacement:
         return tuple(dict.fromkeys((*required, *matched)))[:size]
 
     def _next_gpus(
-        self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int
+        self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int, resource: str
     ) -> Sequence[str]:
         """Return the GPUs for a container that now requests as many GPUs as HCAs.
 
@@ -394,16 +395,22 @@ class JointPlacement:
             <= places.pairing.distance([places.gpus[gpu]], everywhere)
         ]
         among = near if len(near) >= size else free
-        return prefer(among, (), min(size, len(among))) if among else ()
+        if not among:
+            return ()
+        return prefer(among, (), min(size, len(among)), taken_hcas=self._taken(resource))
 
-    def _taken(self) -> frozenset[str]:
-        """Return the names of HCAs that no pool can give to a container any more.
+    def _taken(self, resource: str) -> frozenset[str] | None:
+        """Return the names of HCAs that no pool can give any more to who asks for *resource*.
 
-        None, where the kubelet's list of this call is missing.
+        ``None`` for a container that asks for no HCAs, or where the kubelet's list is missing.
         """
         in_use = None if self._requesters is None else self._requesters.in_use
-        if in_use is None:
-            return frozenset()
+        requester = None if self._requesters is None else self._requesters.current(resource)
+        if in_use is None or not self._pools:
+            return None
+        requests = None if requester is None else requester.requests
+        if requests is not None and not self._pools.keys() & requests.keys():
+            return None
         left: dict[str, int] = {}
         names: dict[str, str] = {}
         for pool in self._pools.values():

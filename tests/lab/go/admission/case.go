@@ -29,6 +29,8 @@ type question struct {
 	Devices map[string][]device `json:"devices"`
 	Await   map[string]int64    `json:"await"`
 	Steps   []step              `json:"steps"`
+	// PodResources is the path of the socket to answer at; none if empty.
+	PodResources string `json:"podResources"`
 }
 
 // device is one of a plugin's; without nodes its plugin tells none.

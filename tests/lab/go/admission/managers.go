@@ -113,7 +113,15 @@ func (n *node) begin(asked question) (func(), error) {
 		stop()
 		return nil, err
 	}
-	return stop, nil
+	if asked.PodResources == "" {
+		return stop, nil
+	}
+	close, err := n.serve(asked.PodResources)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return func() { close(); stop() }, nil
 }
 
 // await returns when plugins have registered with all of their devices.

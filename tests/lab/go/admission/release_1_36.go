@@ -9,6 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 type machineInfo = cadvisor.MachineInfo
@@ -28,4 +30,15 @@ func capacityOf(devices *devicemanager.ManagerImpl) v1.ResourceList {
 
 func admit(manager topologymanager.Manager, pod *v1.Pod) lifecycle.PodAdmitResult {
 	return manager.Admit(&lifecycle.PodAdmitAttributes{Pod: pod})
+}
+
+func (given) GetAllocatableDevices() []*podresourcesapi.ContainerDevices { return nil }
+
+func (noCPUs) GetCPUs(string, string) []int64 { return nil }
+
+func (noMemory) GetMemory(string, string) []*podresourcesapi.ContainerMemory { return nil }
+func (noMemory) GetAllocatableMemory() []*podresourcesapi.ContainerMemory    { return nil }
+
+func (noClaims) GetDynamicResources(*v1.Pod, *v1.Container) []*podresourcesapi.DynamicResource {
+	return nil
 }
