@@ -105,6 +105,7 @@ class Requesters:
         self._gate = gate
         self._clock = clock
         self._users: frozenset[str] = frozenset()
+        self._ours: frozenset[str] = frozenset()  # resources
         self._news = Event()
         self._lock = Lock()  # guards all below
         self._known: OrderedDict[PodName, Containers] = OrderedDict()
@@ -165,6 +166,7 @@ class Requesters:
             self.look(resource, required, size)
             return prefer(available, required, size)
 
+        self._ours = self._ours | {resource}
         return choose, _RecordedAnswers(resource, answers, self)
 
     def look(self, resource: str, required: Sequence[str], size: int) -> Requester | None:
@@ -201,8 +203,11 @@ class Requesters:
     def gave(self, resource: str, ids: Collection[str]) -> None:
         """Note that the container was given *ids*: the next call is another one's."""
         with self._lock:
-            self._current = None
+            current, self._current = self._current, None
             self._granted = frozenset((resource, name) for name in ids)
+            self._ours = self._ours | {resource}
+            if current is not None and current[0] == resource:
+                self._remember_grant(current[1], resource, frozenset(ids))
             if self._in_use is not None:
                 before = self._in_use.get(resource, frozenset())
                 self._in_use = {**self._in_use, resource: before | frozenset(ids)}
@@ -226,11 +231,30 @@ class Requesters:
             candidates = _lacking(pods, self._new & pods.keys(), resource)
         if not candidates and not new and self._listed is not None and not self._new:
             # The process began between two calls of one admission.
-            candidates = [one for one in _lacking(pods, pods.keys(), resource) if one.held]
+            candidates = [
+                one for one in _lacking(pods, pods.keys(), resource) if self._ours & one.held.keys()
+            ]
         known = [self._with_requests(one) for one in candidates]
         certain = [one for one in known if one.requests and one.requests.get(resource) == size]
-        return _one(
+        return self._one(
             certain or [one for one in known if one.requests is None], is_ordered=is_ordered
+        )
+
+    def _one(self, candidates: Sequence[Requester], *, is_ordered: bool) -> Requester | None:
+        """Return the requester, without a name where several have nothing; ``None``: unknown.
+
+        If *is_ordered*, the first may have some of its resources already, and comes first.
+        """
+        if len(candidates) == 1 or (candidates and is_ordered):
+            return candidates[0]
+        if not candidates or any(self._ours & one.held.keys() for one in candidates):
+            return None
+        only = len({one.pod for one in candidates}) == 1
+        return Requester(
+            pod=candidates[0].pod if only else None,
+            container=None,
+            held=NOTHING,
+            beside=candidates[0].beside if only else NOTHING,
         )
 
     def _with_requests(self, one: Requester) -> Requester:
@@ -239,9 +263,21 @@ class Requesters:
         return replace(one, requests=self.requests(one.pod, one.container))
 
     def _is_new(self, name: PodName, containers: Containers) -> bool:
-        """Return whether the pod was not known, or one of its name had what it lacks."""
+        """Return whether the pod was not known, or one of its name had what it lacks.
+
+        The last grant does not count: what an init container was given is never listed.
+        """
         before = self._known.get(name)
-        return before is None or not _devices(before) <= _devices(containers)
+        lost = frozenset() if before is None else _devices(before) - _devices(containers)
+        granted = self._granted or frozenset()
+        return before is None or any(device[1:] not in granted for device in lost)
+
+    def _remember_grant(self, to: Requester, resource: str, ids: frozenset[str]) -> None:
+        """Remember what a container was given, as the next list will have it."""
+        before = self._known.get(to.pod) if to.pod is not None else None
+        if to.pod is not None and to.container is not None and before is not None:
+            held = {**before.get(to.container, NOTHING), resource: ids}
+            self._known[to.pod] = {**before, to.container: held}
 
     def _take(self, pods: Mapping[PodName, Containers]) -> None:
         """Remember *pods*; of those that they lack, the ones with devices."""
@@ -345,22 +381,3 @@ def _requester(pod: PodName, containers: Containers, container: str) -> Requeste
             for resource, ids in held.items():
                 beside[resource] = beside.get(resource, frozenset()) | ids
     return Requester(pod=pod, container=container, held=containers[container], beside=beside)
-
-
-def _one(candidates: Sequence[Requester], *, is_ordered: bool) -> Requester | None:
-    """Return the requester, without a name where several have nothing; ``None``: unknown.
-
-    If *is_ordered*, the first may have some of its resources already, and comes first.
-    """
-    if len(candidates) == 1 or (candidates and is_ordered):
-        return candidates[0]
-    pods = {one.pod for one in candidates}
-    if not candidates or any(one.held for one in candidates):
-        return None
-    only = len(pods) == 1
-    return Requester(
-        pod=candidates[0].pod if only else None,
-        container=None,
-        held=NOTHING,
-        beside=candidates[0].beside if only else NOTHING,
-    )

@@ -291,7 +291,7 @@ class JointPlacement:
         for device in kept:
             tokens[key_of(device)].remove(device)
         self._correct()
-        gpus = self.partners(Kind.HCA, resource.name)
+        gpus: Sequence[str] = self.partners(Kind.HCA, resource.name)
         gpus = gpus or self._next_gpus(places, tokens, size, resource.name)
         positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
