@@ -34,6 +34,7 @@ class LoneKubelet:
         self._processes = Processes(self.home)
         self._runtime = Runtime("lone", self.home, self._programs / "fakecri", self._processes)
         self._kubelet: Program | None = None
+        self._words: list[str] = []
         unpack((MACHINES / SHAPE / "sysfs.txt").read_text("utf-8"), self.host)
         self._token = self.home / "token"
         self._token.write_text("whoever", "utf-8")
@@ -48,7 +49,7 @@ class LoneKubelet:
     @property
     def certificate(self) -> Path:
         """What the kubelet shows, by its path outside the namespace."""
-        return self._directory / "pki" / "kubelet.crt"
+        return self.directory / "pki" / "kubelet.crt"
 
     def start(self, files: Mapping[str, str], flags: Sequence[str]) -> bool:
         """Start a kubelet on *files* below ``/var/lib/kubelet``; return whether it serves.
@@ -56,16 +57,23 @@ class LoneKubelet:
         A text that begins with ``-> `` is a symbolic link.
         """
         self.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory.mkdir(parents=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
         for name, text in files.items():
-            path = self._directory / name
+            path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if text.startswith("-> "):
                 path.symlink_to(text.removeprefix("-> "))
             else:
                 path.write_text(text, "utf-8")
-        words = [*flags, *self._surroundings()]
+        self._words = [*flags, *self._surroundings()]
+        return self.start_again()
+
+    def start_again(self) -> bool:
+        """Start a kubelet on what the last one left; return whether it serves."""
+        self.stop()
+        words = self._words
+        self._registry.unlink(missing_ok=True)
         self._show(["kubelet", *words])
         self._kubelet = self._processes.start(
             "lone-kubelet",
@@ -96,7 +104,8 @@ class LoneKubelet:
         return (self._processes.log_dir / "lone-kubelet.log").read_text("utf-8", "replace")
 
     @property
-    def _directory(self) -> Path:
+    def directory(self) -> Path:
+        """``/var/lib/kubelet``, by its path outside the namespace."""
         return self.host / "var" / "lib" / "kubelet"
 
     @property
@@ -105,7 +114,7 @@ class LoneKubelet:
 
         Its server answers some 0.1 s before, and what is wrong with a state file ends it between.
         """
-        return self._directory / "device-plugins" / "kubelet.sock"
+        return self.directory / "device-plugins" / "kubelet.sock"
 
     def _outcome(self) -> str | None:
         assert self._kubelet is not None

@@ -123,6 +123,11 @@ class Requesters:
         if self._users:
             self.wake()
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether any user needs requesters."""
+        return bool(self._users)
+
     def wait_needed(self) -> None:
         """Wait until some user needs requesters, or :meth:`wake` is called."""
         self._news.wait()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 
 from nodetopo.components.gpus.driver_pause import DriverPause
 from nodetopo.components.gpus.expected import ExpectedGpuCount
@@ -149,6 +150,7 @@ class Gpus(Component):
     def observed(self) -> GpuReading:
         """Return the offered and registered resources, and the health of the GPUs."""
         plugins, health, current = self.plugins, self.health, self.kernel.store.current
+        requesters = self.kernel.requesters
         states = plugins.states
         is_registered = {name: state.is_registered for name, state in states.items()}
         return GpuReading(
@@ -159,6 +161,7 @@ class Gpus(Component):
             devices=self._counted_devices(),
             allocations={name: state.allocations for name, state in states.items()},
             unchosen={name: state.unchosen for name, state in states.items()},
+            lookups=asdict(requesters.lookups) if requesters and requesters.is_needed else {},
             strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
             health={} if health is None else health.view,
             xid_counts={} if health is None else health.counts,

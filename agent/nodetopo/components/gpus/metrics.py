@@ -22,6 +22,7 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.links import active_links
 
 OFFERED = "the resource is offered"
+LOOKED_UP = "HCAs are offered that are not shared, or `pod-policies` is on"
 REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
 
 
@@ -139,6 +140,17 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
         per=Per.RESOURCE,
         when=OFFERED,
         samples=lambda reading: by_name(reading.allocations),
+    ),
+    Family(
+        name="requester_lookups",
+        section=Section.KUBELET,
+        text="Preferred allocations for which the kubelet was asked whose they are: `known`, "
+        "`ambiguous`, or `failed` where no list came in time",
+        labels=("outcome",),
+        kind=MetricKind.COUNTER,
+        most=3,
+        when=LOOKED_UP,
+        samples=lambda reading: by_name(reading.lookups),
     ),
     Family(
         name="preferred_allocations_unchosen",

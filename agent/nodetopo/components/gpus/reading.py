@@ -19,6 +19,8 @@ class GpuReading:
         devices: resource → ``healthy`` or ``unhealthy`` → offered devices.
         allocations: resource → containers that got devices of it.
         unchosen: resource → preferred allocations that were any valid set.
+        lookups: ``known``, ``ambiguous`` or ``failed`` → lookups of requesters; empty where there
+            are none.
         strategies: how devices are handed to containers; empty while nothing is offered.
         health: by GPU; empty where health is not watched.
         xid_counts: (GPU uuid, XID) → occurrences.
@@ -33,6 +35,7 @@ class GpuReading:
     devices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allocations: Mapping[str, int] = field(default_factory=dict)
     unchosen: Mapping[str, int] = field(default_factory=dict)
+    lookups: Mapping[str, int] = field(default_factory=dict)
     strategies: tuple[str, ...] = ()
     health: HealthView = field(default_factory=dict)
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
