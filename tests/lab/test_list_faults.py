@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import structlog
@@ -21,13 +22,18 @@ from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.podresources import PodResources
-from tests.lab.static_pods import LIST_S, StaticPods, static_pods
+from tests.lab.cluster import Cluster
+from tests.lab.machine_node import Node
+from tests.lab.pods import GPU, guaranteed
+from tests.lab.static_pods import LIST_S
 from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
 TOY = "example.com/toy"
 COUNT = 5
+SHAPE = "h100x8-nvswitch-2numa-8cx7"
+LONG_S = 300.0
 
 
 @dataclass(slots=True)
@@ -58,34 +64,106 @@ def lowest(available: Sequence[str], required: Sequence[str], size: int) -> Sequ
     return [*required, *(one for one in sorted(available) if one not in required)][:size]
 
 
+@dataclass(slots=True)
+class Ending:
+    """A pod's preStop hook, which asks here and waits until the test lets the pod end.
+
+    Attributes:
+        port: of the HTTP server, on 127.0.0.1.
+    """
+
+    port: int = 0
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def serving(self) -> Iterator["Ending"]:
+        """Answer until the end; all pods may end then."""
+        ending = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                ending.has_begun.set()
+                ending.may_end.wait(LONG_S)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Write nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.may_end.set()
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[Node]:
+    """Return a node whose agent is for the test to start."""
+    found = cluster.add_node("lists", SHAPE)
+    yield found
+    cluster.pods.delete_all()
+    cluster.remove_node("lists")
+
+
+@pytest.fixture
+def ending() -> Iterator[Ending]:
+    """Return what decides when pod ``first`` ends."""
+    with Ending().serving() as found:
+        yield found
+
+
+@pytest.fixture
+def other(node: Node) -> Iterator[PodResources]:
+    """Return another program's connection to the kubelet, which knows nothing of our gate."""
+    found = PodResources(node.pod_resources_socket, timeout_s=LIST_S, gate=None)
+    yield found
+    found.close()
+
+
 @contextmanager
-def toy(node: StaticPods) -> Iterator[ToyAnswers]:
-    """Serve five devices of a resource beside GPUs and HCAs."""
+def toy(node: Node) -> Iterator[ToyAnswers]:
+    """Serve five devices of a resource of nobody's."""
     answers = ToyAnswers()
-    plugin = DevicePlugin(
-        TOY,
-        node.kubelet.directory / "device-plugins",
-        lowest,
-        answers,
-        structlog.get_logger(),
-    )
-    devices = [PluginDevice(id=f"toy-{number}", is_healthy=True) for number in range(COUNT)]
-    plugin.update(devices)
+    plugin = DevicePlugin(TOY, node.agent.socket_dir, lowest, answers, structlog.get_logger())
+    plugin.update([PluginDevice(id=f"toy-{number}", is_healthy=True) for number in range(COUNT)])
     plugin.start()
     try:
-        wait_for("the toy is registered", lambda: plugin.state.is_registered)
+        node.wait_allocatable(TOY, COUNT)
         yield answers
     finally:
         answers.may_answer.set()
         plugin.stop()
 
 
-@contextmanager
-def reader(node: StaticPods) -> Iterator[PodResources]:
-    """Return another program's connection to the kubelet, which knows nothing of our gate."""
-    found = PodResources(node.socket, timeout_s=LIST_S, gate=None)
-    yield found
-    found.close()
+def run(cluster: Cluster, node: Node, resource: str, *names: str) -> None:
+    """Run pods with one device each."""
+    for name in names:
+        cluster.pods.run(guaranteed(name, node.name, {resource: 1}))
+
+
+def begin_to_end(cluster: Cluster, node: Node, resource: str, ending: Ending) -> None:
+    """Run pod ``first``, and delete it; return while the kubelet waits for its hook."""
+    pod = guaranteed("first", node.name, {resource: 1})
+    hook = {"httpGet": {"host": "127.0.0.1", "port": ending.port, "path": "/"}}
+    pod["spec"]["terminationGracePeriodSeconds"] = round(LONG_S)
+    pod["spec"]["containers"][0]["lifecycle"] = {"preStop": hook}
+    cluster.pods.run(pod)
+    run(cluster, node, resource, "keep")
+    cluster.api.delete("/api/v1/namespaces/default/pods/first", grace_s=round(LONG_S))
+    assert ending.has_begun.wait(LONG_S)
+
+
+def wait_ended(other: PodResources) -> None:
+    """List until pod ``first`` is gone, as another program may do at any time."""
+    wait_for("pod first has ended", lambda: all(pod.name != "first" for pod in other.assigned()))
 
 
 def held(pods: Sequence[Pod], resource: str) -> Counter[str]:
@@ -100,59 +178,37 @@ def held(pods: Sequence[Pod], resource: str) -> Counter[str]:
     )
 
 
-def begin_to_end(node: StaticPods, name: str) -> None:
-    """Remove a pod that takes some seconds to end; return once the kubelet has begun."""
-    (node.kubelet.directory / "manifests" / f"{name}.json").unlink()
-    wait_for("the kubelet ends the pod", lambda: "Killing container" in node.kubelet.log())
-
-
-def ends_slowly(node: StaticPods, name: str, resource: str) -> None:
-    """Run a pod that takes some seconds to end, after which its devices are free."""
-    node.run(
-        name,
-        {"work": {resource: 1}},
-        terminationGracePeriodSeconds=60,
-        lifecycle={"preStop": {"sleep": {"seconds": 3}}},
-    )
-
-
-def wait_ended(other: PodResources, name: str) -> None:
-    """List until the pod is gone: each list is what another program may do at any time."""
-    wait_for(
-        "the pod has ended",
-        lambda: all(not pod.name.startswith(name) for pod in other.assigned()),
-    )
-
-
-def test_the_kubelet_gives_a_device_twice_where_an_allocation_is_slow(namespaces: None) -> None:
-    del namespaces
-    with static_pods() as node, toy(node) as answers, reader(node) as other:
+def test_the_kubelet_gives_a_device_twice_where_an_allocation_is_slow(
+    cluster: Cluster, node: Node, ending: Ending, other: PodResources
+) -> None:
+    with toy(node) as answers:
         answers.may_answer.set()
-        ends_slowly(node, "first", TOY)
-        node.run("keep", {"work": {TOY: 1}})
-        begin_to_end(node, "first")
+        begin_to_end(cluster, node, TOY, ending)
         answers.may_answer.clear()
         answers.is_asked.clear()
-        node.add("during", {"work": {TOY: 1}})
-        assert answers.is_asked.wait(300)
-        wait_ended(other, "first")
+        cluster.pods.create(guaranteed("during", node.name, {TOY: 1}))
+        assert answers.is_asked.wait(LONG_S)
+        ending.may_end.set()
+        wait_ended(other)
         with pytest.raises(UnreadableError, match="allocating devices"):
-            PodResources(node.socket, timeout_s=0.1).assigned()  # ours does not list
+            PodResources(node.pod_resources_socket, timeout_s=0.1).assigned()  # ours waits
         answers.may_answer.set()
-        for name in ("next", "last"):
-            node.run(name, {"work": {TOY: 1}})
-        assert max(held(node.pods(), TOY).values()) == 2
+        run(cluster, node, TOY, "next", "last")
+        assert max(held(other.assigned(), TOY).values()) == 2
 
 
-def test_ours_gives_no_device_twice_with_such_a_reader_beside_it(namespaces: None) -> None:
-    del namespaces
-    with static_pods() as node, reader(node) as other:
-        ends_slowly(node, "first", "nvidia.com/gpu")
-        node.run("keep", {"work": {"nvidia.com/gpu": 1}})
-        begin_to_end(node, "first")
-        node.add("during", {"work": {"nvidia.com/gpu": 1}})
-        wait_ended(other, "first")
-        for name in ("next", "last"):
-            node.run(name, {"work": {"nvidia.com/gpu": 1}})
-        node.wait("during", {"work": {"nvidia.com/gpu": 1}})
-        assert set(held(node.pods(), "nvidia.com/gpu").values()) == {1}
+def test_ours_gives_no_device_twice_with_such_a_reader_beside_it(
+    cluster: Cluster, node: Node, ending: Ending, other: PodResources
+) -> None:
+    node.agent.start()
+    try:
+        node.wait_allocatable(GPU, 8)
+        begin_to_end(cluster, node, GPU, ending)
+        cluster.pods.create(guaranteed("during", node.name, {GPU: 1}))
+        ending.may_end.set()
+        wait_ended(other)
+        run(cluster, node, GPU, "next", "last")
+        cluster.pods.wait_phase("during", "Running")
+        assert set(held(other.assigned(), GPU).values()) == {1}
+    finally:
+        node.agent.stop()
