@@ -61,8 +61,9 @@ class StaticPods:
         assert self.kubelet.start(files, ["--config=/var/lib/kubelet/config.yaml", "--v=2"])
 
     def start_again(self) -> None:
-        """Start the kubelet again on what it left."""
+        """Start the kubelet again on what it left; return once it has our devices again."""
         assert self.kubelet.start_again()
+        wait_for("the kubelet has our devices again", self._has_devices)
 
     def add(
         self,
@@ -115,6 +116,16 @@ class StaticPods:
             return pod if is_there else None
 
         return wait_for(f"pod {name} has its devices", has_all, evidence=self.kubelet.log)
+
+    def _has_devices(self) -> bool:
+        kubelet = PodResources(self.socket, timeout_s=LIST_S)
+        try:
+            resources = {device.resource for device in kubelet.offer().devices}
+        except UnreadableError:
+            return False
+        finally:
+            kubelet.close()
+        return {GPU, HCA} <= resources
 
     def pods(self) -> Sequence[Pod]:
         """Return what the kubelet lists, when nothing is being allocated."""

@@ -34,6 +34,7 @@ TOY = "example.com/toy"
 COUNT = 5
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
 LONG_S = 300.0
+FIRST = "/api/v1/namespaces/default/pods/first"
 
 
 @dataclass(slots=True)
@@ -104,13 +105,18 @@ class Ending:
             server.server_close()
 
 
-@pytest.fixture
-def node(cluster: Cluster) -> Iterator[Node]:
-    """Return a node whose agent is for the test to start."""
-    found = cluster.add_node("lists", SHAPE)
-    yield found
-    cluster.pods.delete_all()
+@pytest.fixture(scope="module")
+def _node(cluster: Cluster) -> Iterator[Node]:
+    yield cluster.add_node("lists", SHAPE)
     cluster.remove_node("lists")
+
+
+@pytest.fixture
+def node(cluster: Cluster, _node: Node) -> Iterator[Node]:
+    """Return a node whose agent is for the test to start."""
+    yield _node
+    wait_for("pod first is gone", lambda: cluster.api.find(FIRST) is None)
+    cluster.pods.delete_all()
 
 
 @pytest.fixture
@@ -157,7 +163,7 @@ def begin_to_end(cluster: Cluster, node: Node, resource: str, ending: Ending) ->
     pod["spec"]["containers"][0]["lifecycle"] = {"preStop": hook}
     cluster.pods.run(pod)
     run(cluster, node, resource, "keep")
-    cluster.api.delete("/api/v1/namespaces/default/pods/first", grace_s=round(LONG_S))
+    cluster.api.delete(FIRST, grace_s=round(LONG_S))
     assert ending.has_begun.wait(LONG_S)
 
 
