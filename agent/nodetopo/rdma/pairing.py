@@ -17,7 +17,7 @@ from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.cover import Cover, best_cover
-from nodetopo.rdma.selection import nearest_cards
+from nodetopo.rdma.rails import network_cards
 from nodetopo.topology.affinity import hca_closeness
 
 LEVELS = tuple(sorted(Closeness))
@@ -192,15 +192,15 @@ class Pairing:
 
         The i-th HCA of every node is on the i-th switch of the fabric, and the GPUs share the
         rails in their order (NVIDIA DGX SuperPOD reference architecture, "rail-optimized").
-        Cards that no GPU has nearest are not counted.
+        Cards for storage and management are not counted.
         """
         gpus, hcas = self.snapshot.gpus, self.snapshot.hcas or ()
         first = PciAddress(0, 0, 0, 0)
         of_gpus = sorted(
             range(len(gpus)), key=lambda at: (gpus[at].pci is None, gpus[at].pci or first, at)
         )
-        cards = frozenset[int]().union(*(nearest_cards(self.snapshot) or ()))
-        of_hcas = sorted(cards or range(len(hcas)), key=lambda at: hcas[at].pci_order)
+        cards = network_cards(self.snapshot) or range(len(hcas))
+        of_hcas = sorted(cards, key=lambda at: hcas[at].pci_order)
         return (
             {at: rank * len(of_hcas) // len(gpus) for rank, at in enumerate(of_gpus)},
             {at: rank for rank, at in enumerate(of_hcas)},
