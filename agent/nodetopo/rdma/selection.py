@@ -7,11 +7,14 @@ What is no card for jobs is left out by rule, unless the pool's selectors name i
   with pods, and the card is offered.
 - Cards that are no rail (:mod:`nodetopo.rdma.rails`): they are for storage and management.
 
+An HCA that a pool once had stays in it until it is gone: a container may have it, and what is wrong
+with it is for health to say.
+
 Always left out are the HCAs through which Fabric Manager configures NVSwitches, and those through
 which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -47,11 +50,18 @@ class Selection:
     exclusions: tuple[Exclusion, ...] = ()
 
 
-def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
+def select(
+    snapshot: Snapshot,
+    pools: Sequence[Pool],
+    members: Mapping[str, Collection[int]] = MappingProxyType({}),
+) -> Selection:
     """Return which HCAs of *snapshot* each of *pools* takes, in the order of PCI addresses.
 
     Shared pools may overlap, as those of the shared plugin do. An HCA of an exclusive pool is in
     no other; of several the first takes it.
+
+    Args:
+        members: by resource, the positions of HCAs that stay whatever is known of them now.
     """
     hcas = snapshot.hcas or ()
     order = sorted(range(len(hcas)), key=lambda position: hcas[position].pci_order)
@@ -64,13 +74,13 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
     for pool in sorted(pools, key=lambda pool: pool.mode is not SharingMode.EXCLUSIVE):
         own = []
         for position in order:
-            hca = hcas[position]
-            if not matches(hca, pool.selectors):
+            hca, is_member = hcas[position], position in members.get(pool.resource, ())
+            if not is_member and not matches(hca, pool.selectors):
                 continue
             reason = None
-            if not has_verbs(hca):
+            if not is_member and not has_verbs(hca):
                 reason = "it has no uverbs device: load ib_uverbs"
-            elif position in unfit and not _is_named(hca, pool.selectors):
+            elif not is_member and position in unfit and not _is_named(hca, pool.selectors):
                 reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
             elif position in taken:
                 reason = f"{taken[position]} has it exclusively"

@@ -33,7 +33,8 @@ from nodetopo.kernel.places import Places
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.identity import KnownHca, remembered_hcas
 from nodetopo.rdma.pairing import Pairing
-from nodetopo.rdma.pools import SharingMode
+from nodetopo.rdma.pools import Pool, SharingMode
+from nodetopo.rdma.rails import nearest_cards
 from nodetopo.topology.matrix import word
 
 
@@ -55,6 +56,7 @@ class HcaPlugins:
         self._joint = joint
         self._known: tuple[KnownHca, ...] = ()
         self._offer = RdmaOffer()
+        self._members: Mapping[Pool, frozenset[str]] = {}  # pools as the file has them
         self._pairing: Pairing | None = None
         self._cdi_problem: str | None = None
         self._has_connection_manager = False
@@ -132,7 +134,7 @@ class HcaPlugins:
             self._has_connection_manager = plan.answers.has_connection_manager
         offered = RdmaOffer()
         if plan.config is not None:
-            offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
+            offered = self._offered(plan.config.pools, snapshot, unhealthy, taken)
             self._log_changes(offered)
         offered = self._with_specification(plan, offered, taken)
         wanted = {
@@ -145,6 +147,25 @@ class HcaPlugins:
         }
         self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
+
+    def _offered(
+        self,
+        pools: Sequence[Pool],
+        snapshot: Snapshot,
+        unhealthy: Collection[str],
+        taken: Collection[str],
+    ) -> RdmaOffer:
+        """Return the devices of *pools*, and remember which HCAs they have.
+
+        Before the places of GPUs are known, and with them the rails, a pool may have cards for
+        storage: those are not kept.
+        """
+        before = {pool.resource: self._members.get(pool, frozenset()) for pool in pools}
+        offered = offer_hcas(snapshot, self._known, pools, unhealthy, taken, members=before)
+        if nearest_cards(snapshot):
+            now = {one.name: before[one.name].union(one.hcas) for one in offered.resources}
+            self._members = {pool: now.get(pool.resource, before[pool.resource]) for pool in pools}
+        return offered
 
     def _serve(
         self, plan: RdmaPlan, resource: RdmaResource, before: ServedPool | None
