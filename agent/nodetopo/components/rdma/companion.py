@@ -37,7 +37,7 @@ class HcaCompanion:
         self.joint = JointPlacement()
         self._plan = plan
         self._health = health
-        self._hcas = HcaPlugins(places, self.joint)
+        self._hcas = HcaPlugins(places, self.joint, () if health is None else health.known)
         self._pairs = Pairs(hcas=MappingProxyType({}))
         self._pairing = Pairing(snapshot=Snapshot())
         self._log_warnings()

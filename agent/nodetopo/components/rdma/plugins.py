@@ -50,11 +50,16 @@ class ServedPool:
 class HcaPlugins:
     """Keeps a plugin for each pool. One thread changes it; any thread can read it."""
 
-    def __init__(self, places: Places, joint: JointPlacement) -> None:
-        """Serve nothing yet; *joint* is shared with the plugins of GPUs."""
+    def __init__(
+        self, places: Places, joint: JointPlacement, known: tuple[KnownHca, ...] = ()
+    ) -> None:
+        """Serve nothing yet; *joint* is shared with the plugins of GPUs.
+
+        *known* are the HCAs that an earlier process has seen in this boot.
+        """
         self._places = places
         self._joint = joint
-        self._known: tuple[KnownHca, ...] = ()
+        self._known = known
         self._offer = RdmaOffer()
         self._members: Mapping[Pool, frozenset[str]] = {}  # pools as the file has them
         self._pairing: Pairing | None = None
@@ -73,7 +78,7 @@ class HcaPlugins:
 
     @property
     def known(self) -> tuple[KnownHca, ...]:
-        """Every HCA seen since the start, lost ones included."""
+        """Every HCA that was ever seen, lost ones included."""
         return self._known
 
     @property
