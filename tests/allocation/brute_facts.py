@@ -37,6 +37,63 @@ def _is_down(hca: Hca) -> bool:
     return bool(states) and not states & {None, "ACTIVE"}
 
 
+def _rails(snapshot: Snapshot) -> list[Hca]:
+    """HCAs nearest to some GPU, of equally near ones the fastest models, all of one link layer."""
+    hcas = [hca for hca in snapshot.hcas or () if hca.kind != "software"]
+    whole = {hca.pci for hca in hcas if hca.kind not in ("virtual-function", "subfunction")}
+    hcas = [hca for hca in hcas if hca.parent is None or hca.parent not in whole]
+    nearest = nearest_hcas(snapshot, hcas)
+    if not snapshot.gpus or any(gpu.is_lost and gpu.index not in nearest for gpu in snapshot.gpus):
+        return hcas
+    groups = [
+        [hca for hca in near.hcas if not any(_beats(other, hca, hcas) for other in near.hcas)]
+        for near in nearest.values()
+    ] or [hcas]
+    layers = [layer for group in groups for layer in {_layer(hca) for hca in group} if layer]
+    usual = max(sorted(layers, reverse=True), key=layers.count, default=None)
+    return [
+        hca
+        for hca in hcas
+        if any(hca in group for group in groups) and _layer(hca) in (usual, None)
+    ]
+
+
+def _beats(other: Hca, hca: Hca, hcas: list[Hca]) -> bool:
+    """Whether the model of *other* is faster; an unknown speed beats nothing, and is not beaten."""
+    return 0 < _most(hca, hcas) < _most(other, hcas)
+
+
+def _most(hca: Hca, hcas: list[Hca]) -> int:
+    return max(
+        (
+            round(port.rate_gbps)
+            for other in hcas
+            if other is hca or (_is_told(hca) and _model(other) == _model(hca))
+            for port in other.ports
+            if port.state == "ACTIVE" and port.rate_gbps and port.rate_gbps >= 1
+        ),
+        default=0,
+    )
+
+
+def _model(hca: Hca) -> tuple[object, ...]:
+    ids = (hca.function.vendor, hca.function.device) if hca.function else None
+    return hca.kind, ids, hca.hca_type, hca.board_id
+
+
+def _is_told(hca: Hca) -> bool:
+    return any(_model(hca)[1:])
+
+
+def _layer(hca: Hca) -> str | None:
+    """InfiniBand or Ethernet, by active ports if any; a port of both kinds counts as the former."""
+    for ports in ([port for port in hca.ports if port.state == "ACTIVE"], hca.ports):
+        for layer in ("InfiniBand", "Ethernet"):
+            if any(port.layer == layer for port in ports):
+                return layer
+    return None
+
+
 class Machine:
     """One machine. ``hops`` are in 0.1 GB/s, ``rates`` of one NVLink in GB/s."""
 
@@ -143,7 +200,7 @@ class Machine:
     def _rank_hcas(self) -> None:
         """Nearest HCAs of each GPU, whether none is on its socket, and steps to them."""
         hcas = list(self.snapshot.hcas or ())
-        up = [hca for hca in hcas if not _is_down(hca)]
+        up = [hca for hca in _rails(self.snapshot) if not _is_down(hca)]
         nearest = nearest_hcas(self.snapshot, up)
         self.near: list[set[int]] = []
         self.far: list[bool] = []

@@ -59,10 +59,16 @@ def test_a_gpu_that_nvlink_joins_to_its_cpu_does_not_depend_on_its_lanes() -> No
 
 @pytest.mark.parametrize("down", ["DOWN", "INIT", "ARMED"])
 def test_an_hca_whose_ports_are_all_down_is_no_rail(down: str) -> None:
-    two = node(numa=[0, 0], hcas=[PIX_OF_BOTH, {0: Closeness.NODE, 1: Closeness.NODE}])
-    assert facts(with_ports(two, ("ACTIVE",), ("ACTIVE",))).hcas == (0b01, 0b01)
+    two = node(numa=[0, 0], hcas=[PIX_OF_BOTH, PIX_OF_BOTH])
+    assert facts(with_ports(two, ("ACTIVE",), ("ACTIVE",))).hcas == (0b11, 0b11)
     known = facts(with_ports(two, (down, down), ("ACTIVE",)))
-    assert (known.hcas, known.hca_steps) == ((0b10, 0b10), (4, 4))
+    assert (known.hcas, known.hca_steps) == ((0b10, 0b10), (1, 1))
+
+
+def test_an_hca_for_storage_takes_no_place_of_a_rail_that_is_down() -> None:
+    two = node(numa=[0, 0], hcas=[PIX_OF_BOTH, {0: Closeness.NODE, 1: Closeness.NODE}])
+    known = facts(with_ports(two, ("DOWN",), ("ACTIVE",)))
+    assert (known.hcas, known.hca_steps) == ((0, 0), (0, 0))
 
 
 @pytest.mark.parametrize("states", [("DOWN", "ACTIVE"), (None,), ()])

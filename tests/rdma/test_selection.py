@@ -9,7 +9,8 @@ from nodetopo.model.codec import decode
 from nodetopo.model.hca import Hca, HcaKind
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.pools import Pool, Selectors, SharingMode
-from nodetopo.rdma.selection import matches, nearest_cards, select
+from nodetopo.rdma.rails import nearest_cards
+from nodetopo.rdma.selection import matches, select
 
 NODES = Path(__file__).parents[1] / "nodes"
 HGX = "h100x8-nvswitch-2numa-8cx7"

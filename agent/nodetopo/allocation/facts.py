@@ -14,6 +14,7 @@ from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.nvlink import Closeness, PeerKind
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.rails import usable_cards
 from nodetopo.topology.affinity import nearest_hcas, socket_of_node
 from nodetopo.topology.domains import has_switch
 from nodetopo.topology.links import active_links, usable_nvlinks_between
@@ -82,10 +83,11 @@ class Facts:
         reach: sum of the hops of each GPU to all others, 0.1 GB/s.
         is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
         numa, sockets: the NUMA node and the CPU socket of each GPU.
-        hcas: the nearest HCAs of each GPU that are not down, as a bit mask.
+        hcas: the nearest rails of each GPU that are not down, as a bit mask: HCAs for storage and
+            management are none (:mod:`nodetopo.rdma.rails`).
         is_far: whether all of these HCAs are on another socket.
         hca_steps: distance to the nearest of these HCAs, from 1 (PIX) to 5 (SYS); 0 on a node
-            without HCAs, or all of whose HCAs are down.
+            without rails, or all of whose rails are down.
         partitions: bit masks of positions that share a PCIe switch or are a Fabric Manager pair.
     """
 
@@ -179,8 +181,9 @@ def facts(snapshot: Snapshot) -> Facts:
 
 
 def usable_hcas(snapshot: Snapshot) -> tuple[Hca, ...]:
-    """Return the HCAs that are not down: a port without a link serves no GPU."""
-    return tuple(hca for hca in snapshot.hcas or () if not hca.is_down)
+    """Return the rails that are not down."""
+    hcas = snapshot.hcas or ()
+    return tuple(hcas[at] for at in usable_cards(snapshot))
 
 
 def reach(hops: Square) -> tuple[int, ...]:

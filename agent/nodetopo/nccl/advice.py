@@ -28,7 +28,7 @@ from nodetopo.nccl.paths import NcclPath
 from nodetopo.nccl.routes import nccl_paths
 from nodetopo.nccl.variables import NEWEST
 from nodetopo.rdma.pairing import Pairing
-from nodetopo.rdma.selection import job_hcas, nearest_cards
+from nodetopo.rdma.rails import usable_cards
 
 DEFAULT_FILE = f"/var/run/nvidia-topologyd/{FILE_NAME}"
 """Where NCCL looks for a topology without being told, since 2.10.3 (src/graph/topo.cc)."""
@@ -123,14 +123,12 @@ def advise(
 def nearest_set(snapshot: Snapshot, gpus: Sequence[Gpu]) -> tuple[Hca, ...]:
     """Return an HCA for each of *gpus*, the nearest available.
 
-    HCAs without an ACTIVE port are passed over. Each includes other HCAs on the same card at the
-    same distance: NCCL makes one device of the ports of a card (src/graph/topo.cc,
-    ncclTopoAutoMerge).
+    Cards that are no rail and HCAs without an ACTIVE port are passed over. Each includes other HCAs
+    on the same card at the same distance: NCCL makes one device of the ports of a card
+    (src/graph/topo.cc, ncclTopoAutoMerge).
     """
     hcas = snapshot.hcas or ()
-    cards = frozenset[int]().union(*(nearest_cards(snapshot) or ())) or job_hcas(snapshot)
-    order = sorted(cards, key=lambda at: hcas[at].pci_order)
-    usable = [at for at in order if not hcas[at].is_down]
+    usable = sorted(usable_cards(snapshot), key=lambda at: hcas[at].pci_order)
     positions = {gpu.index: at for at, gpu in enumerate(snapshot.gpus)}
     wanted = [positions[gpu.index] for gpu in gpus]
     pairing = Pairing(snapshot=snapshot)

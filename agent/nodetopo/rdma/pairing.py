@@ -6,16 +6,18 @@ need not, then none a host bridge, and so on down to PIX. Of equally near HCAs t
 GPU's own rail is taken, then the one with the fewest users.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
+from itertools import combinations, islice
+from math import comb, inf
 from typing import Any
 
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import nearest_cards
+from nodetopo.rdma.cover import Cover, best_cover
+from nodetopo.rdma.rails import network_cards
 from nodetopo.topology.affinity import hca_closeness
 
 LEVELS = tuple(sorted(Closeness))
@@ -27,8 +29,14 @@ LEVEL_BITS = 6
 FARTHEST = 63
 """Rails apart, and users, beyond which there is no difference."""
 
+SCALE = 1 << 12
+"""More than 64 pairs can be apart, or have users, in all."""
+
+MOST_TRIED = 256
+"""Choices of HCAs that are tried one by one where distances are not a tree's."""
+
 MOST_MATCHED = 64
-"""Devices on each side that are matched exactly; beyond, the first of them."""
+"""HCAs that are dealt out to GPUs at once; of more each GPU gets one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +76,26 @@ class Pairing:
             size: with fewer HCAs than GPUs each serves several, with more each GPU gets several.
             users: how many containers have each HCA already; equally near ones with fewer win.
         """
-        users = users or {}
-        left = list(available)[:MOST_MATCHED]
+        used = users or {}
+        left = list(available)
         size = min(size, len(left))
         if not gpus:
-            return tuple(sorted(left, key=lambda hca: (users.get(hca, 0), left.index(hca)))[:size])
+            return tuple(sorted(left, key=lambda hca: used.get(hca, 0))[:size])
         if 0 < size < len(gpus):
-            return self._cover(gpus, left, size, users)
-        return _dealt(gpus, left, size, lambda gpu, hca: self._cost(gpu, hca, users.get(hca, 0)))
+            return self._cover(gpus, left, size, used)
+
+        def cost(gpu: int, hca: int) -> int:
+            return self._cost(gpu, hca, used.get(hca, 0))
+
+        nearest = _Nearest(gpus, left, cost)
+        chosen: dict[int, None] = {}
+        while len(chosen) < size:
+            turn = size - len(chosen)
+            if turn > MOST_MATCHED:
+                turn = len(gpus)  # one each
+            dealt = _dealt(gpus, nearest.among(turn, chosen), turn, cost)
+            chosen.update((hca, None) for _, hca in dealt)
+        return tuple(chosen)
 
     def matched(self, gpus: Sequence[int], hcas: Sequence[int]) -> tuple[Pair, ...]:
         """Return an HCA for each of *gpus*, one to one as far as there are enough; none of none.
@@ -84,12 +104,18 @@ class Pairing:
         """
         if not gpus or not hcas:
             return ()
-        shares = -(-len(gpus) // len(hcas))
-        columns = [hca for hca in hcas for _ in range(shares)]
-        costs = [[self._cost(gpu, hca, 0) for hca in columns] for gpu in gpus]
-        pairs = zip(gpus, (columns[column] for column in assign(costs)), strict=True)
+        places = range(len(gpus))  # a GPU of several shares can be there several times
+        if len(hcas) < len(gpus):
+            dealt = _dealt(hcas, places, len(gpus), lambda hca, at: self._pair_cost(gpus[at], hca))
+            hca_of = {at: hca for hca, at in dealt}
+        else:
+            near = _Nearest(gpus, hcas, self._pair_cost).among(len(gpus))
+            hca_of = dict(
+                _dealt(places, near, len(gpus), lambda at, hca: self._pair_cost(gpus[at], hca))
+            )
         return tuple(
-            Pair(gpu=gpu, hca=hca, closeness=self.closeness.get((gpu, hca))) for gpu, hca in pairs
+            Pair(gpu=gpu, hca=hca_of[at], closeness=self.closeness.get((gpu, hca_of[at])))
+            for at, gpu in enumerate(gpus)
         )
 
     def distance(self, gpus: Sequence[int], hcas: Sequence[int]) -> int:
@@ -101,15 +127,19 @@ class Pairing:
 
         With more HCAs than GPUs some HCAs have no GPU of their own, and the best are used.
         """
-        left = list(available)[:MOST_MATCHED]
+        left = list(available)
         size = min(size, len(left))
         if not hcas or size == 0:
             return tuple(left[:size])
         if size >= len(hcas):
-            return _dealt(hcas, left, size, lambda hca, gpu: self._cost(gpu, hca, 0))
-        spare = len(hcas) - size  # HCAs without a GPU of their own
-        costs = [[self._cost(gpu, hca, 0) for gpu in left] + [0] * spare for hca in hcas]
-        return tuple(left[column] for column in assign(costs) if column < len(left))
+            near = _Nearest(hcas, left, lambda hca, gpu: self._cost(gpu, hca, 0)).among(size)
+            dealt = _dealt(hcas, near, size, lambda hca, gpu: self._cost(gpu, hca, 0))
+            return tuple(gpu for _, gpu in dealt)
+        own = _Nearest(left, hcas, self._pair_cost).among(size)
+        unasked = len(left) - size  # GPUs that are left out
+        costs = [[self._cost(gpu, hca, 0) for hca in own] + [0] * unasked for gpu in left]
+        columns = assign(costs)
+        return tuple(gpu for gpu, column in zip(left, columns, strict=True) if column < len(own))
 
     def within(self, gpus: Sequence[int], hcas: Sequence[int], chosen: Sequence[int]) -> list[int]:
         """Return those of *gpus* that have one of *hcas* no farther than *chosen* GPUs have."""
@@ -122,26 +152,18 @@ class Pairing:
     def _cover(
         self, gpus: Sequence[int], hcas: Sequence[int], size: int, users: Mapping[int, int]
     ) -> tuple[int, ...]:
-        """Return *size* HCAs, one after the other the one that is best for GPUs without.
+        rail_of = self._rails[0]
 
-        Distances on PCIe are those of a tree, where this choice is the best.
-        """
-        shares = -(-len(gpus) // size)
-        open_gpus, chosen = list(gpus), list[int]()
-        while len(chosen) < size:
-            served: dict[int, list[int]] = {}
-            ranks: dict[int, tuple[float, ...]] = {}
-            for hca in hcas:
-                if hca in chosen:
-                    continue
-                near = sorted(open_gpus, key=lambda gpu, hca=hca: self._cost(gpu, hca, 0))  # type: ignore[misc]
-                served[hca] = near[:shares]
-                total = sum(self._cost(gpu, hca, users.get(hca, 0)) for gpu in served[hca])
-                ranks[hca] = (total, users.get(hca, 0), hcas.index(hca))
-            best = min(ranks, key=lambda hca: ranks[hca])
-            chosen.append(best)
-            open_gpus = [gpu for gpu in open_gpus if gpu not in served[best]]
-        return tuple(chosen)
+        def taste(some: Sequence[int], hca: int) -> int:
+            apart = sum(self._apart(gpu, hca) for gpu in some)
+            return apart * SCALE + min(users.get(hca, 0), FARTHEST)
+
+        in_order = sorted(gpus, key=lambda gpu: rail_of.get(gpu, gpu))
+        cover = Cover(gpus=in_order, hcas=hcas, size=size, level=self._level, taste=taste)
+        if not cover.is_tree and comb(len(hcas), size) <= MOST_TRIED:
+            tried = combinations(hcas, size)
+            return min(tried, key=lambda some: self.distance(in_order, some))
+        return best_cover(cover)
 
     def _level(self, gpu: int, hca: int) -> int:
         level = self.closeness.get((gpu, hca))
@@ -152,12 +174,17 @@ class Pairing:
 
     def _cost(self, gpu: int, hca: int, users: int) -> int:
         """Return what a pair costs: its distance, then how far apart the rails, then the users."""
+        near = self._nearness(gpu, hca) * SCALE + self._apart(gpu, hca)
+        return near * SCALE + min(users, FARTHEST)
+
+    def _pair_cost(self, gpu: int, hca: int) -> int:
+        return self._cost(gpu, hca, 0)
+
+    def _apart(self, gpu: int, hca: int) -> int:
         of_gpu, of_hca = self._rails[0].get(gpu), self._rails[1].get(hca)
-        apart = FARTHEST if of_gpu is None or of_hca is None else abs(of_gpu - of_hca)
-        scale = FARTHEST + 1
-        return (self._nearness(gpu, hca) * scale + min(apart, FARTHEST)) * scale + min(
-            users, FARTHEST
-        )
+        if of_gpu is None or of_hca is None:
+            return FARTHEST
+        return min(abs(of_gpu - of_hca), FARTHEST)
 
     @cached_property
     def _rails(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
@@ -165,37 +192,65 @@ class Pairing:
 
         The i-th HCA of every node is on the i-th switch of the fabric, and the GPUs share the
         rails in their order (NVIDIA DGX SuperPOD reference architecture, "rail-optimized").
-        Cards that no GPU has nearest are not counted.
+        Cards for storage and management are not counted.
         """
         gpus, hcas = self.snapshot.gpus, self.snapshot.hcas or ()
         first = PciAddress(0, 0, 0, 0)
         of_gpus = sorted(
             range(len(gpus)), key=lambda at: (gpus[at].pci is None, gpus[at].pci or first, at)
         )
-        cards = frozenset[int]().union(*(nearest_cards(self.snapshot) or ()))
-        of_hcas = sorted(cards or range(len(hcas)), key=lambda at: hcas[at].pci_order)
+        cards = network_cards(self.snapshot) or range(len(hcas))
+        of_hcas = sorted(cards, key=lambda at: hcas[at].pci_order)
         return (
             {at: rank * len(of_hcas) // len(gpus) for rank, at in enumerate(of_gpus)},
             {at: rank for rank, at in enumerate(of_hcas)},
         )
 
 
+class _Nearest:
+    """The devices of *offered* that are worth a look for *takers*, the cheapest of each."""
+
+    def __init__(
+        self, takers: Sequence[int], offered: Sequence[int], cost: Callable[[int, int], int]
+    ) -> None:
+        self._offered = offered
+        self._sorted = [
+            sorted(offered, key=lambda one, taker=taker: cost(taker, one))  # type: ignore[misc]
+            for taker in takers
+        ]
+
+    def among(self, size: int, without: Container[int] = ()) -> list[int]:
+        """Return the *size* cheapest of each taker, in the order of all; none of *without*.
+
+        No others are needed for a choice of *size*: whoever has a device that is not among its own
+        *size* cheapest can have one of these, which nobody has, and is no worse off.
+        """
+        near = set[int]()
+        for own in self._sorted:
+            near.update(islice((one for one in own if one not in without), size))
+        return [one for one in self._offered if one in near]
+
+
 def _dealt(
     takers: Sequence[int], offered: Sequence[int], size: int, cost: Callable[[int, int], int]
-) -> tuple[int, ...]:
-    """Return *size* of *offered*, as many for each of *takers*, at the least cost.
+) -> list[tuple[int, int]]:
+    """Return *size* pairs of a taker and one of *offered*, as many for each taker, at least cost.
 
     What is left over when they are dealt out goes to any takers, one more each.
     """
     rounds, more = divmod(size, len(takers))
     rows = [taker for taker in takers for _ in range(rounds)] + list(takers if more else ())
     spare = len(rows) - size  # takers that get no more
-    never = 1 << LEVEL_BITS * (len(LEVELS) + 5)
+    never = (SCALE * SCALE) << LEVEL_BITS * (len(LEVELS) + 2)
     costs = [
         [cost(taker, one) for one in offered] + [never if row < rounds * len(takers) else 0] * spare
         for row, taker in enumerate(rows)
     ]
-    return tuple(offered[column] for column in assign(costs) if column < len(offered))
+    return [
+        (taker, offered[column])
+        for taker, column in zip(rows, assign(costs), strict=True)
+        if column < len(offered)
+    ]
 
 
 def assign(costs: Sequence[Sequence[int]]) -> tuple[int, ...]:

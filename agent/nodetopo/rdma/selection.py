@@ -5,33 +5,29 @@ What is no card for jobs is left out by rule, unless the pool's selectors name i
 - Software devices (rxe, siw): they copy through the CPU.
 - Virtual functions and subfunctions of a card that the node has as a whole: they come and go
   with pods, and the card is offered.
-- Cards that no GPU has nearest, and the slower ones of equally near cards: they are for storage
-  and management, and NCCL uses the others.
+- Cards that are no rail (:mod:`nodetopo.rdma.rails`): they are for storage and management.
+
+An HCA that a pool once had stays in it until it is gone: a container may have it, and what is wrong
+with it is for health to say.
 
 Always left out are the HCAs through which Fabric Manager configures NVSwitches, and those through
 which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from nodetopo.model.hca import ACTIVE, Hca, HcaKind, LinkLayer
+from nodetopo.model.hca import Hca, LinkLayer
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.pools import Pool, Selectors, SharingMode
-from nodetopo.topology.affinity import hca_closeness
+from nodetopo.rdma.rails import nearest_cards, network_cards, no_cards
 
 LINK_TYPES: Mapping[LinkLayer, str] = MappingProxyType(
     {LinkLayer.ETHERNET: "ether", LinkLayer.INFINIBAND: "infiniband"}
 )
 """What netlink calls the encapsulation of a port's interface (iproute2 ``ip link``), which is
 what the shared plugin compares."""
-
-PROTOCOLS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
-"""What jobs speak through a port of that layer."""
-
-_PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +50,18 @@ class Selection:
     exclusions: tuple[Exclusion, ...] = ()
 
 
-def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
+def select(
+    snapshot: Snapshot,
+    pools: Sequence[Pool],
+    members: Mapping[str, Collection[int]] = MappingProxyType({}),
+) -> Selection:
     """Return which HCAs of *snapshot* each of *pools* takes, in the order of PCI addresses.
 
     Shared pools may overlap, as those of the shared plugin do. An HCA of an exclusive pool is in
     no other; of several the first takes it.
+
+    Args:
+        members: by resource, the positions of HCAs that stay whatever is known of them now.
     """
     hcas = snapshot.hcas or ()
     order = sorted(range(len(hcas)), key=lambda position: hcas[position].pci_order)
@@ -71,13 +74,13 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
     for pool in sorted(pools, key=lambda pool: pool.mode is not SharingMode.EXCLUSIVE):
         own = []
         for position in order:
-            hca = hcas[position]
-            if not matches(hca, pool.selectors):
+            hca, is_member = hcas[position], position in members.get(pool.resource, ())
+            if not is_member and not matches(hca, pool.selectors):
                 continue
             reason = None
-            if not any(name.startswith("uverbs") for name in hca.char_devices):
+            if not is_member and not has_verbs(hca):
                 reason = "it has no uverbs device: load ib_uverbs"
-            elif position in unfit and not _is_named(hca, pool.selectors):
+            elif not is_member and position in unfit and not _is_named(hca, pool.selectors):
                 reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
             elif position in taken:
                 reason = f"{taken[position]} has it exclusively"
@@ -92,6 +95,11 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
         hcas=MappingProxyType({pool.resource: chosen[pool.resource] for pool in pools}),
         exclusions=tuple(exclusions),
     )
+
+
+def has_verbs(hca: Hca) -> bool:
+    """Return whether programs can send through *hca*."""
+    return any(name.startswith("uverbs") for name in hca.char_devices)
 
 
 def matches(hca: Hca, selectors: Selectors) -> bool:
@@ -112,82 +120,6 @@ def matches(hca: Hca, selectors: Selectors) -> bool:
     return all(not wanted or not values.isdisjoint(wanted) for wanted, values in have)
 
 
-def job_hcas(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the positions of the HCAs that are cards of their own.
-
-    Without software devices, and without functions of a card that the node has as a whole: those
-    come and go with pods.
-    """
-    parts = dict(_no_cards(snapshot))
-    return tuple(at for at in range(len(snapshot.hcas or ())) if at not in parts)
-
-
-def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:
-    """Return for each GPU what :func:`nearest_by_gpu` has, by index."""
-    nearest = nearest_by_gpu(snapshot)
-    return None if nearest is None else tuple(nearest.values())
-
-
-def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
-    """Return for each GPU, by index, the positions of its nearest cards, without slower ones.
-
-    GPUs of which no distance is known are left out. ``None`` where HCAs were not read, without
-    GPUs, and where the place of a lost GPU is unknown: the cards near it count.
-    """
-    hcas = snapshot.hcas
-    if hcas is None or not snapshot.gpus:
-        return None
-    distances, cards = hca_closeness(snapshot), job_hcas(snapshot)
-    nearest: dict[int, frozenset[int]] = {}
-    for gpu in snapshot.gpus:
-        known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
-        if gpu.is_lost and cards and not known:
-            return None
-        best = min(known.values(), default=None)
-        # The rate of a card that is down is unknown: it stays, or a cable would change the result.
-        speeds = {at: rates(hcas[at]) for at, distance in known.items() if distance is best}
-        fastest = max((rate for of_card in speeds.values() for rate in of_card), default=0)
-        group = {at for at, of_card in speeds.items() if not of_card or max(of_card) == fastest}
-        if group:
-            nearest[gpu.index] = frozenset(group)
-    return nearest
-
-
-def network_cards(snapshot: Snapshot) -> tuple[int, ...] | None:
-    """Return the positions of the cards that GPUs reach other nodes through; ``None``: unknown.
-
-    They are nearest to some GPU, and of one link layer: the one that more GPUs have nearest, then
-    InfiniBand. Where no distance is known, all cards of one layer count.
-    """
-    nearest = nearest_cards(snapshot)
-    if nearest is None:
-        return None
-    hcas = snapshot.hcas or ()
-    groups = nearest or (frozenset(job_hcas(snapshot)),)
-    votes = Counter(layer for group in groups for layer in {layer_of(hcas[at]) for at in group})
-    if not votes:
-        return ()
-    chosen = max(votes, key=lambda layer: (votes[layer], layer is LinkLayer.INFINIBAND))
-    return tuple(at for at in sorted(set().union(*groups)) if layer_of(hcas[at]) is chosen)
-
-
-def layer_of(hca: Hca) -> LinkLayer | None:
-    """Return what *hca* speaks, by its active ports if any are; ``None`` where it is not known."""
-    layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
-        port.layer for port in hca.ports
-    ]
-    return next((layer for layer in PROTOCOLS if layer in layers), None)
-
-
-def rates(hca: Hca) -> list[int]:
-    """Return the rates of the ports that are up, Gb/s; a port that is down states no link's."""
-    return [
-        round(port.rate_gbps)
-        for port in hca.ports
-        if port.state == ACTIVE and port.rate_gbps is not None and port.rate_gbps >= 1
-    ]
-
-
 def _management(snapshot: Snapshot) -> Sequence[Hca]:
     return snapshot.management_hcas or ()
 
@@ -200,22 +132,16 @@ def _is_named(hca: Hca, selectors: Selectors) -> bool:
 
 def _unfit(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
     """Yield each HCA that is not for jobs by rule, with the reason."""
-    parts = dict(_no_cards(snapshot))
+    parts = dict(no_cards(snapshot))
     yield from parts.items()
-    nearest = nearest_cards(snapshot)
-    if not nearest:
+    nearest, rails = nearest_cards(snapshot), network_cards(snapshot)
+    if not nearest or rails is None:
         return
-    used = frozenset[int]().union(*nearest)
+    near = frozenset[int]().union(*nearest)
     for position in range(len(snapshot.hcas or ())):
-        if position not in used and position not in parts:
+        if position in parts or position in rails:
+            continue
+        if position in near:
+            yield position, "the other HCAs near the GPUs have another link layer"
+        else:
             yield position, "no GPU has it nearest, or others as near are faster"
-
-
-def _no_cards(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
-    hcas = snapshot.hcas or ()
-    cards = {hca.pci for hca in hcas if hca.kind not in _PARTS}
-    for position, hca in enumerate(hcas):
-        if hca.kind is HcaKind.SOFTWARE:
-            yield position, "it is made of software"
-        elif hca.kind in _PARTS and hca.parent is not None and hca.parent in cards:
-            yield position, f"it is a part of the card at {hca.parent}, which is offered whole"

@@ -36,6 +36,11 @@ class ServedNode:
         (component,) = (it for it in self.kernel.running if it.name == "rdma")
         return component.companion  # type: ignore[attr-defined] # of a component that may be gone
 
+    def pool(self, resource: str) -> Any:
+        """Return the pool *resource* as it is offered after the latest snapshot."""
+        (pool,) = (it for it in self.hcas.pools if it.resource.name == resource)
+        return pool.resource
+
     def have_unhealthy(self, *keys: str) -> None:
         """Have the HCAs with these *keys* Unhealthy from the next snapshot on."""
         view = {key: HcaHealth(name=key, is_healthy=False) for key in keys}

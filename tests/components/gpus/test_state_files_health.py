@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.health.saved import encode
 from nodetopo.components.gpus.health.state import HealthState
-from nodetopo.components.gpus.state_files import HealthFile, read_boot_id
+from nodetopo.components.gpus.state_files import HealthFile
 from nodetopo.deviceplugin.host_files import MAX_BYTES
 from tests.components.gpus.health.gpu_history import Story, xid
 
@@ -132,17 +132,3 @@ def test_a_directory_that_is_gone_is_nobodys_word(tmp_path: Path) -> None:
     assert not file.was_removed()
     path.parent.mkdir()  # by whoever writes another file there
     assert not file.was_removed()
-
-
-def test_the_boot_is_read_from_the_kernel(tmp_path: Path) -> None:
-    assert read_boot_id(tmp_path) is None
-    path = tmp_path / "sys/kernel/random/boot_id"
-    path.parent.mkdir(parents=True)
-    path.write_text("3f1d0b9e-0000-4000-8000-000000000000\n")
-    assert read_boot_id(tmp_path) == "3f1d0b9e-0000-4000-8000-000000000000"
-    path.write_text("\n")
-    assert read_boot_id(tmp_path) is None
-
-
-def test_the_boot_of_this_machine_has_a_name() -> None:
-    assert read_boot_id(Path("/proc"))

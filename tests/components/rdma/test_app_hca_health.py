@@ -95,3 +95,29 @@ def test_an_hca_that_is_down_at_the_start_is_never_offered_as_healthy(directory:
         devices = kubelet.wait_registered(TIMEOUT_S, RESOURCE).devices
         assert [number for number, it in enumerate(devices) if not it.is_healthy] == [6]
         assert daemon.said("HcaUnhealthy") == []
+
+
+def test_a_verdict_outlives_the_daemon_until_the_hca_recovers(directory: Path) -> None:
+    node = HcaMachine(directory / "sysfs")
+    boot = directory / "procfs/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True, exist_ok=True)
+    boot.write_text("3f1d0b9e-0000-4000-8000-000000000000\n")
+    options = ("--rdma-config", str(directory / "rdma.json"), "--recovery", "600")
+    with FakeKubelet(directory) as kubelet, running(directory, SHAPE, *options):
+        ids = [it.id for it in kubelet.wait_registered(TIMEOUT_S, RESOURCE).devices]
+        node.set_state("mlx5_0", "1: DOWN")
+        node.remove("mlx5_4")
+        eventually(lambda: unhealthy(kubelet, RESOURCE) == [ids[0], ids[4]])
+        eventually((directory / "hcas.json").exists)
+        saved = directory / "hcas.json"
+        eventually(lambda: saved.read_text().count('"fault"') == 2)
+    node.set_state("mlx5_0", "4: ACTIVE")
+    with FakeKubelet(directory) as kubelet, running(directory, SHAPE, *options):
+        devices = kubelet.wait_registered(TIMEOUT_S, RESOURCE).devices
+        assert [it.id for it in devices] == ids
+        assert [it.id for it in devices if not it.is_healthy] == [ids[0], ids[4]]
+    short = (*options[:2], "--recovery", "1")
+    with FakeKubelet(directory) as kubelet, running(directory, SHAPE, *short) as daemon:
+        kubelet.wait_registered(TIMEOUT_S, RESOURCE)
+        eventually(lambda: unhealthy(kubelet, RESOURCE) == [ids[4]])
+        eventually(lambda: len(daemon.said("HcaRecovered")) == 1)

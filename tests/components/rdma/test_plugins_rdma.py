@@ -402,3 +402,79 @@ def test_pairs_have_all_variables_in_one_answer() -> None:
         envs = served.kubelet.allocate([HGX.gpus[3].id], PAIR).envs
         assert envs["NCCL_IB_HCA"] == "=mlx5_3:1"
         assert envs["VLLM_GPU_NIC_PCIE_MAPPING"] == "0000:61:00.0=0000:5e:00.0"
+
+
+def with_hca(snapshot: Snapshot, name: str, **facts: Any) -> Snapshot:
+    """Return *snapshot* with other *facts* of the HCA *name*."""
+    assert name in {hca.name for hca in snapshot.hcas or ()}
+    hcas = [replace(hca, **facts) if hca.name == name else hca for hca in snapshot.hcas or ()]
+    return replace(snapshot, hcas=tuple(hcas))
+
+
+def at_half_rate(snapshot: Snapshot, name: str) -> Snapshot:
+    ports = next(hca.ports for hca in snapshot.hcas or () if hca.name == name)
+    slow = [replace(port, rate_gbps=(port.rate_gbps or 0) / 2) for port in ports]
+    return with_hca(snapshot, name, ports=tuple(slow))
+
+
+def each_its_own_model(snapshot: Snapshot) -> Snapshot:
+    """Return *snapshot* with no two HCAs of one model: each tells only its own rate."""
+    hcas = snapshot.hcas or ()
+    for at, hca in enumerate(hcas):
+        snapshot = with_hca(snapshot, hca.name, board_id=f"MT_{at:010}")
+    return snapshot
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "chosen"])
+@pytest.mark.parametrize("is_one_model", [True, False])
+def test_an_hca_that_trains_at_half_rate_stays_in_its_pool(
+    config: Any, mode: str, is_one_model: bool
+) -> None:
+    machine = node("h100x8-vm-2numa-8vf")
+    if not is_one_model:
+        machine = each_its_own_model(machine)
+    with serving_node(rdma_config=config(mode)) as served:
+        served.plugins.take(machine)
+        before = {device.id for device in view(served).devices}
+        served.plugins.take(at_half_rate(machine, "mlx5_ib3"))
+        assert {hca.name for hca in served.pool(HCA).hcas.values()} == {
+            hca.name for hca in machine.hcas or ()
+        }
+        assert {device.id for device in served.pool(HCA).devices if device.is_healthy} == before
+
+
+def test_an_hca_stays_in_its_pool_when_its_interface_moves_into_a_pod(config: Any) -> None:
+    names = [netdev.name for hca in HGX.hcas or () for netdev in hca.netdevs]
+    with serving_node(rdma_config=config(selectors={"ifNames": names})) as served:
+        served.plugins.take(HGX)
+        served.listed(HCA)
+        served.plugins.take(with_hca(HGX, "mlx5_3", netdevs=()))
+        assert len(served.pool(HCA).hcas) == 8
+        assert all(device.is_healthy for device in served.pool(HCA).devices)
+
+
+def test_an_hca_that_no_program_can_use_any_more_is_unhealthy_and_stays(config: Any) -> None:
+    with serving_node(rdma_config=config("exclusive")) as served:
+        served.plugins.take(HGX)
+        served.listed(HCA)
+        served.plugins.take(with_hca(HGX, "mlx5_3", char_devices=()))
+        devices = served.pool(HCA).devices
+        assert hca_names(HGX, tuple(one.id for one in devices if not one.is_healthy)) == ["mlx5_3"]
+        assert len(devices) == 8
+
+
+def test_another_pool_by_the_same_name_remembers_nothing(config: Any) -> None:
+    with serving_node(rdma_config=config("exclusive")) as served:
+        served.plugins.take(HGX)
+        served.listed(HCA)
+        served.reconfigure(rdma_config=config("exclusive", selectors={"hcas": ["mlx5_1"]}))
+        assert [hca.name for hca in served.pool(HCA).hcas.values()] == ["mlx5_1"]
+
+
+def test_cards_for_storage_leave_a_pool_once_the_places_of_gpus_are_known(config: Any) -> None:
+    board = node("h200x8-nvswitch-2numa-10roce")
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(replace(board, gpus=()))
+        assert len(served.pool(HCA).hcas) == 10
+        served.plugins.take(board)
+        assert len(served.pool(HCA).hcas) == 8

@@ -17,7 +17,7 @@ from nodetopo.components.gpus.reading import GpuReading
 from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
 from nodetopo.components.gpus.scan_loop import ScanLoop
 from nodetopo.components.gpus.settings import GpuSettings
-from nodetopo.components.gpus.state_files import read_boot_id
+from nodetopo.deviceplugin.boot_file import read_boot_id
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.footprint import give_back
 from nodetopo.kernel.component import Component, Kernel, Metadata, labels_of

@@ -11,6 +11,7 @@ import structlog
 
 from nodetopo.components.gpus.health.saved import decode, encode, verdicts
 from nodetopo.components.gpus.health.state import HealthState
+from nodetopo.deviceplugin.boot_file import BootFile
 from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
 from nodetopo.errors import DecodeError
 from nodetopo.model.codec import load_json
@@ -25,20 +26,6 @@ COUNT_SCHEMA = "nodetopo-gpu-count/v1"
 
 COUNT_FILE = "gpu-count.json"
 """Beside the health file: how many GPUs the machine has had."""
-
-
-_BOOT_ID = "sys/kernel/random/boot_id"
-"""A UUID that the kernel draws at each boot (kernel Documentation/admin-guide/sysctl/kernel.rst,
-random). Every container sees the host's.
-"""
-
-
-def read_boot_id(procfs: Path) -> str | None:
-    """Return the identity of this boot; ``None`` where the kernel does not tell."""
-    try:
-        return (procfs / _BOOT_ID).read_text("ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 class HealthFile:
@@ -134,11 +121,9 @@ class HealthFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """The file's content: GPUs as last listed in the boot *boot_id*."""
+class _Gpus:
+    """The content of the file of :class:`KnownGpus`: GPUs as last listed."""
 
-    schema: str
-    boot_id: str
     gpus: tuple[Gpu, ...]
 
 
@@ -203,22 +188,14 @@ class KnownGpus:
     """
 
     def __init__(self, path: Path, boot_id: str) -> None:
-        self._file = HostFile(path)
-        self._boot_id = boot_id
-        self._problem = Outage()
+        self._file = BootFile(
+            path, _Gpus, schema=SCHEMA, boot_id=boot_id, problem="GPUs not remembered"
+        )
 
     def load(self) -> tuple[Gpu, ...]:
         """Return the GPUs that this boot is known to have had; none without such a file."""
-        text = self._file.text()
-        if text is None:
-            return ()
-        try:
-            document = from_plain(_Document, load_json(text), [])
-        except DecodeError as error:
-            self._report(str(error))
-            return ()
-        is_ours = document.schema == SCHEMA and document.boot_id == self._boot_id
-        return document.gpus if is_ours else ()
+        content = self._file.load()
+        return () if content is None else content.gpus
 
     def save(self, gpus: Sequence[Gpu]) -> None:
         """Remember *gpus*; a problem with the file is logged once and survived."""
@@ -234,9 +211,4 @@ class KnownGpus:
             )
             for gpu in gpus
         )
-        document = _Document(schema=SCHEMA, boot_id=self._boot_id, gpus=kept)
-        self._report(self._file.write(json.dumps(to_plain(document), indent=1) + "\n"))
-
-    def _report(self, problem: str | None) -> None:
-        if self._problem.changed(problem) and problem is not None:
-            structlog.get_logger().warning("GPUs not remembered", problem=problem)
+        self._file.save(_Gpus(gpus=kept))

@@ -1,8 +1,6 @@
 """The labels of the network cards that connect GPUs to other nodes.
 
-These are the RDMA devices nearest to any GPU, by nvidia-smi's levels; among equally near ones, the
-fastest: NCCL uses the same, and slower ones serve storage or management. Of two link layers, the
-one nearest to more GPUs counts, in a tie InfiniBand.
+They are the rails of :mod:`nodetopo.rdma.rails`.
 """
 
 import re
@@ -11,7 +9,7 @@ from collections import Counter
 from nodetopo.components.labels.label import LabelEntry
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import (
+from nodetopo.rdma.rails import (
     PROTOCOLS,
     job_hcas,
     layer_of,
@@ -40,8 +38,9 @@ def _rdma(snapshot: Snapshot) -> str | None:
         return None
     if not positions:
         return "none"
-    layer = layer_of((snapshot.hcas or ())[positions[0]])
-    return None if layer is None else PROTOCOLS[layer]
+    hcas = snapshot.hcas or ()
+    layers = {layer for at in positions if (layer := layer_of(hcas[at])) is not None}
+    return PROTOCOLS[layers.pop()] if layers else None
 
 
 def _count(snapshot: Snapshot) -> int | None:
@@ -154,8 +153,8 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/rdma-nics",
-        meaning="RDMA devices that some GPU has nearest, of equally near ones the fastest; 0 "
-        "without any.",
+        meaning="RDMA devices that some GPU has nearest, of equally near ones the fastest model; "
+        "0 without any.",
         source="`/sys/class/infiniband`, PCI tree",
         cardinality="a handful",
         value=_count,

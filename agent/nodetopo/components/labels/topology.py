@@ -8,7 +8,7 @@ from itertools import combinations
 from nodetopo.components.labels.fabric import is_settled
 from nodetopo.components.labels.label import LabelEntry
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import job_hcas
+from nodetopo.rdma.rails import job_hcas
 from nodetopo.topology.affinity import hca_closeness
 from nodetopo.topology.domains import clique, has_switch, interconnect, islands
 from nodetopo.topology.links import (

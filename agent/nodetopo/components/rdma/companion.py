@@ -45,7 +45,8 @@ class HcaCompanion:
         self.joint = JointPlacement(requesters=requesters)
         self._plan = plan
         self._health = health
-        self._hcas = HcaPlugins(places, self.joint, requesters)
+        known = () if health is None else health.known
+        self._hcas = HcaPlugins(places, self.joint, known, requesters)
         self._pairs = Pairs(hcas=MappingProxyType({}))
         self._pairing = Pairing(snapshot=Snapshot())
         self._log_warnings()

@@ -35,7 +35,8 @@ from nodetopo.kernel.requester import Requesters
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.identity import KnownHca, remembered_hcas
 from nodetopo.rdma.pairing import Pairing
-from nodetopo.rdma.pools import SharingMode
+from nodetopo.rdma.pools import Pool, SharingMode
+from nodetopo.rdma.rails import nearest_cards
 from nodetopo.topology.matrix import word
 
 
@@ -52,14 +53,22 @@ class HcaPlugins:
     """Keeps a plugin for each pool. One thread changes it; any thread can read it."""
 
     def __init__(
-        self, places: Places, joint: JointPlacement, requesters: Requesters | None = None
+        self,
+        places: Places,
+        joint: JointPlacement,
+        known: tuple[KnownHca, ...] = (),
+        requesters: Requesters | None = None,
     ) -> None:
-        """Serve nothing yet; *joint* and *requesters* are shared with the plugins of GPUs."""
+        """Serve nothing yet; *joint* and *requesters* are shared with the plugins of GPUs.
+
+        *known* are the HCAs that an earlier process has seen in this boot.
+        """
         self._places = places
         self._joint = joint
         self._requesters = requesters
-        self._known: tuple[KnownHca, ...] = ()
+        self._known = known
         self._offer = RdmaOffer()
+        self._members: Mapping[Pool, frozenset[str]] = {}  # pools as the file has them
         self._pairing: Pairing | None = None
         self._cdi_problem: str | None = None
         self._has_connection_manager = False
@@ -76,7 +85,7 @@ class HcaPlugins:
 
     @property
     def known(self) -> tuple[KnownHca, ...]:
-        """Every HCA seen since the start, lost ones included."""
+        """Every HCA that was ever seen, lost ones included."""
         return self._known
 
     @property
@@ -137,7 +146,7 @@ class HcaPlugins:
             self._has_connection_manager = plan.answers.has_connection_manager
         offered = RdmaOffer()
         if plan.config is not None:
-            offered = offer_hcas(snapshot, self._known, plan.config.pools, unhealthy, taken)
+            offered = self._offered(plan.config.pools, snapshot, unhealthy, taken)
             self._log_changes(offered)
         offered = self._with_specification(plan, offered, taken)
         wanted = {
@@ -151,6 +160,25 @@ class HcaPlugins:
         self._joint.offer(offered.resources)
         self._keeper.keep(wanted, self._places.directories)
         self._offer = offered
+
+    def _offered(
+        self,
+        pools: Sequence[Pool],
+        snapshot: Snapshot,
+        unhealthy: Collection[str],
+        taken: Collection[str],
+    ) -> RdmaOffer:
+        """Return the devices of *pools*, and remember which HCAs they have.
+
+        Before the places of GPUs are known, and with them the rails, a pool may have cards for
+        storage: those are not kept.
+        """
+        before = {pool.resource: self._members.get(pool, frozenset()) for pool in pools}
+        offered = offer_hcas(snapshot, self._known, pools, unhealthy, taken, members=before)
+        if nearest_cards(snapshot):
+            now = {one.name: before[one.name].union(one.hcas) for one in offered.resources}
+            self._members = {pool: now.get(pool.resource, before[pool.resource]) for pool in pools}
+        return offered
 
     def _serve(
         self, plan: RdmaPlan, resource: RdmaResource, before: ServedPool | None

@@ -17,7 +17,7 @@ from nodetopo.model.node import REPLICA
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.identity import KnownHca
 from nodetopo.rdma.pools import Pool, SharingMode
-from nodetopo.rdma.selection import select
+from nodetopo.rdma.selection import has_verbs, select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +57,27 @@ def offer_hcas(
     pools: Sequence[Pool],
     unhealthy: Collection[str] = frozenset(),
     taken: Collection[str] = frozenset(),
+    *,
+    members: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> RdmaOffer:
     """Return the devices of *pools*; *unhealthy* and *taken* are keys of HCAs.
 
-    *taken* HCAs are in no pool, because each is paired with a GPU.
+    *taken* HCAs are in no pool, because each is paired with a GPU. *members* has, by resource, the
+    keys of HCAs that were offered before: they stay, whatever a snapshot says of them, since pods
+    may have them; without a uverbs device they are Unhealthy.
 
     *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place; its
     devices are Unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an
     exclusive one advertises each HCA once. A pool without an HCA is not offered.
     """
-    selection = select(snapshot, pools)
     hcas = snapshot.hcas or ()
     keys = [hca.key for hca in known]
-    bad = {hca.key for hca in known if hca.is_lost}.union(unhealthy)
+    stay = {
+        name: frozenset(at for at, key in enumerate(keys) if key in own)
+        for name, own in members.items()
+    }
+    selection = select(snapshot, pools, stay)
+    bad = {hca.key for hca in known if hca.is_lost or not has_verbs(hca.hca)}.union(unhealthy)
     refusals = [
         Refusal(
             resource=None,

@@ -26,7 +26,7 @@ from nodetopo.components.audit.rules.rdma_devices import Meaning, RdmaPools, is_
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Container
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import job_hcas
+from nodetopo.rdma.rails import job_hcas
 from nodetopo.topology.affinity import hca_closeness
 from nodetopo.topology.matrix import word
 

@@ -24,7 +24,7 @@ from nodetopo.model.hca import Hca, LinkLayer
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pci import PciFunction
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import layer_of, nearest_by_gpu, rates
+from nodetopo.rdma.rails import layer_of, nearest_by_gpu, rates
 from nodetopo.topology.affinity import hca_closeness
 
 DIRECTORY = "/dev/infiniband"

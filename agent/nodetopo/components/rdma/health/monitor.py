@@ -10,7 +10,6 @@ from nodetopo.components.gpus.health.monitor import MAX_NOTICES
 from nodetopo.components.rdma.health.hca import (
     HcaRules,
     HcaSighting,
-    HcaState,
     after_sightings,
     is_unsettled,
     sightings,
@@ -18,7 +17,10 @@ from nodetopo.components.rdma.health.hca import (
 )
 from nodetopo.components.rdma.health.notices import hca_notices
 from nodetopo.components.rdma.health.probe import HcaProbe, PortCounters
+from nodetopo.components.rdma.health.saved import HCAS_FILE, SCHEMA, SavedHcas, resumed, saved
+from nodetopo.deviceplugin.boot_file import BootFile, read_boot_id
 from nodetopo.kernel.loops import PeriodicLoop
+from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.settings.own import KernelSettings, roots
 from nodetopo.model.hca_health import HcaHealthView
 from nodetopo.model.notice import Notice
@@ -52,19 +54,36 @@ def configured_hca_health(
         return None
     is_simulated = settings.machine is not None or settings.snapshot is not None
     probe = None if is_simulated or settings.or_simulate else HcaProbe(roots(settings).sysfs)
-    return HcaHealthMonitor(HcaRules(recovery_s=settings.recovery_s), probe, on_change=on_change)
+    return HcaHealthMonitor(
+        HcaRules(recovery_s=settings.recovery_s), probe, _hcas_file(settings), on_change=on_change
+    )
+
+
+def _hcas_file(settings: KernelSettings) -> BootFile[SavedHcas] | None:
+    """Return the file of the HCAs; ``None`` where none is kept or the boot is unknown."""
+    path, boot_id = health_file(settings), read_boot_id(settings.procfs_root)
+    if path is None or boot_id is None or settings.once:
+        return None
+    return BootFile(
+        path.with_name(HCAS_FILE),
+        SavedHcas,
+        schema=SCHEMA,
+        boot_id=boot_id,
+        problem="health of HCAs not remembered",
+    )
 
 
 class HcaHealthMonitor:
     """Keeps the verdicts ready for any thread; one thread reads sysfs, without waiting for others.
 
     A call of :meth:`take` never waits for a file: a driver with unresponsive firmware can block for
-    a minute (mlx5, MLX5_CMD_TIMEOUT_MSEC). Before the first :meth:`take` and after :meth:`rest`, no
-    HCA is known and nothing is read.
+    a minute (mlx5, MLX5_CMD_TIMEOUT_MSEC). Before the first :meth:`take` only the HCAs of the file
+    are known; after :meth:`rest` none is, and nothing is read.
 
     Args:
         probe: reads this node's sysfs; ``None`` for simulated HCAs, which change only by scans.
-        clock: monotonic seconds.
+        file: keeps HCAs and verdicts across restarts; ``None`` keeps them in memory.
+        clock: monotonic seconds since boot, the same in every process.
         on_change: called after :attr:`view` changed, by the thread that changed it.
 
     Attributes:
@@ -76,6 +95,7 @@ class HcaHealthMonitor:
         self,
         rules: HcaRules,
         probe: HcaProbe | None,
+        file: BootFile[SavedHcas] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[], None],
@@ -86,9 +106,12 @@ class HcaHealthMonitor:
         self._on_change = on_change
         self.on_other_hcas: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._known: tuple[KnownHca, ...] = ()
-        self._state: HcaState = MappingProxyType({})
-        self._view: HcaHealthView = MappingProxyType({})
+        self._file = file
+        before = None if file is None else file.load()
+        self._written = before or SavedHcas()
+        self._known, self._state = resumed(self._written, clock())
+        self._unseen = frozenset(self._state)  # by this process
+        self._view: HcaHealthView = view(self._state, rules)
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
         self._scanned: frozenset[str] | None = None  # names of all HCAs in the last scan
         self._asked: frozenset[str] | None = None  # names for which a scan was asked for
@@ -133,36 +156,42 @@ class HcaHealthMonitor:
     def take(self, snapshot: Snapshot) -> None:
         """Take the result of a scan: the HCAs and their names.
 
-        The scan also gives the first verdict on new HCAs. Verdicts on others come only from a look,
-        as a scan may be old; without a probe, every scan gives verdicts. A repeated snapshot
-        changes nothing.
+        The scan also gives the first verdict on new HCAs, and on those of the file. Verdicts on
+        others come only from a look, as a scan may be old; without a probe, every scan gives
+        verdicts. A repeated snapshot changes nothing.
         """
         with self._lock:
             self._known = remembered_hcas(self._known, snapshot)
+            seen = sightings(self._known, snapshot)
             if snapshot.hcas is not None:
                 listed = (*snapshot.hcas, *(snapshot.management_hcas or ()))
                 self._scanned = frozenset(hca.name for hca in listed)
                 if self._scanned == self._asked:
                     self._asked = None
             is_judged = self._probe is None
-            seen = sightings(self._known, snapshot)
+            judged = self._unseen.union(key for key in seen if key not in self._state)
             is_changed = self._become(
                 {
-                    key: sighting if is_judged or key not in self._state else None
+                    key: sighting if is_judged or key in judged else None
                     for key, sighting in seen.items()
                 }
             )
+            if snapshot.hcas is not None:
+                self._unseen = frozenset()
         if is_changed:
             self._on_change()
 
     def look(self) -> None:
-        """Look at the HCAs that are known; also at their error counters, once a minute.
+        """Look at the HCAs that are known, and save what has changed.
 
-        One thread at a time.
+        Once a minute their error counters are read too. One thread at a time.
         """
         probe, known = self._probe, self._known
-        if not known or probe is None:
-            return
+        if probe is not None and known:
+            self._look(probe, known)
+        self._save()
+
+    def _look(self, probe: HcaProbe, known: tuple[KnownHca, ...]) -> None:
         seen = probe.look(known)
         with self._lock:
             # A scan can have changed the HCAs meanwhile.
@@ -187,6 +216,15 @@ class HcaHealthMonitor:
             self._state = MappingProxyType({})
             self._view = MappingProxyType({})
             self._notices.clear()
+
+    def _save(self) -> None:
+        """Save what a restart must not lose, if it has changed; a failure is tried again."""
+        if self._file is None:
+            return
+        with self._lock:
+            now = saved(self._known, self._state)
+        if now != self._written and self._file.save(now):
+            self._written = now
 
     def _asks_for_scan(self, listing: frozenset[str] | None) -> bool:
         """Return whether the listed names call for a scan.

@@ -23,7 +23,7 @@ from nodetopo.model.host import UNLIMITED
 from nodetopo.model.kubernetes import size_text
 from nodetopo.model.pod import Container, Pod
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.rdma.selection import layer_of
+from nodetopo.rdma.rails import layer_of
 
 LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
