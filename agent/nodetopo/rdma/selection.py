@@ -1,6 +1,7 @@
 """Which HCAs of a node a pool takes, and why it leaves out the others.
 
-What is no card for jobs is left out by rule, unless the pool's selectors name it:
+What is no card for jobs is left out by rule, unless the pool's selectors name it, or match cards
+of that kind alone:
 
 - Software devices (rxe, siw): they copy through the CPU.
 - Virtual functions and subfunctions of a card that the node has as a whole: they come and go
@@ -14,7 +15,7 @@ which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from nodetopo.model.hca import ACTIVE, Hca, HcaKind, LinkLayer
@@ -48,10 +49,15 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The positions of the HCAs of each pool, by resource, and what was left out."""
+    """The positions of the HCAs of each pool, by resource, and what was left out.
+
+    Attributes:
+        exceptions: by resource, why a pool has HCAs that are left out of others by rule.
+    """
 
     hcas: Mapping[str, tuple[int, ...]]
     exclusions: tuple[Exclusion, ...] = ()
+    exceptions: Mapping[str, str] = field(default_factory=dict)
 
 
 def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
@@ -67,9 +73,10 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
     exclusions = [Exclusion(hca=name, reason=reason) for name, reason in reserved.items()]
     taken: dict[int, str] = {}
     chosen: dict[str, tuple[int, ...]] = {}
+    exceptions: dict[str, str] = {}
     # Exclusive pools first: what they take is in no other.
     for pool in sorted(pools, key=lambda pool: pool.mode is not SharingMode.EXCLUSIVE):
-        own = []
+        own, by_rule = [], []
         for position in order:
             hca = hcas[position]
             if not matches(hca, pool.selectors):
@@ -77,13 +84,23 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
             reason = None
             if not any(name.startswith("uverbs") for name in hca.char_devices):
                 reason = "it has no uverbs device: load ib_uverbs"
-            elif position in unfit and not _is_named(hca, pool.selectors):
-                reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
             elif position in taken:
                 reason = f"{taken[position]} has it exclusively"
+            elif position in unfit and not _is_named(hca, pool.selectors):
+                by_rule.append(position)
+                continue
             if reason is None:
                 own.append(position)
             else:
+                exclusions.append(Exclusion(hca=hca.name, reason=reason, resource=pool.resource))
+        if not own and pool.selectors != Selectors():
+            own = [at for at in by_rule if hcas[at].kind is not HcaKind.SOFTWARE]
+            if own:
+                exceptions[pool.resource] = _exception(own, hcas, unfit)
+        for position in by_rule:
+            if position not in own:
+                reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
+                hca = hcas[position]
                 exclusions.append(Exclusion(hca=hca.name, reason=reason, resource=pool.resource))
         if pool.mode is SharingMode.EXCLUSIVE:
             taken.update(dict.fromkeys(own, pool.resource))
@@ -91,6 +108,7 @@ def select(snapshot: Snapshot, pools: Sequence[Pool]) -> Selection:
     return Selection(
         hcas=MappingProxyType({pool.resource: chosen[pool.resource] for pool in pools}),
         exclusions=tuple(exclusions),
+        exceptions=MappingProxyType(exceptions),
     )
 
 
@@ -196,6 +214,12 @@ def _is_named(hca: Hca, selectors: Selectors) -> bool:
     """Return whether *selectors* mean this very HCA, not only some of its kind."""
     names = {netdev.name for netdev in hca.netdevs}
     return hca.name in selectors.hcas or not names.isdisjoint(selectors.if_names)
+
+
+def _exception(positions: Sequence[int], hcas: Sequence[Hca], unfit: Mapping[int, str]) -> str:
+    """Return why a pool has the HCAs at *positions*, each with what keeps it out of others."""
+    left_out = "; ".join(f"{hcas[at].name}: {unfit[at]}" for at in positions)
+    return f"its selectors match only HCAs that are left out of other pools: {left_out}"
 
 
 def _unfit(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
