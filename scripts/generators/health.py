@@ -186,10 +186,12 @@ a port that goes
 4. An HCA is Healthy again once it has been up for `recovery`. With the third fall within an hour
    that time begins to double: {_HOLDS} s. So it changes no more
    than fourteen times an hour, and with each change the kubelet writes its checkpoint.
-5. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
+5. Devices of a pool in mode `shared` stand for all of its HCAs: containers get the healthy ones,
+   and devices are Unhealthy once no HCA is left.
+6. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
    since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
    scan, once in {SCAN_PAUSE_S:g} s at most.
-6. Verdicts on HCAs do not survive a restart of the daemon: the ports say how they are.
+7. Verdicts on HCAs do not survive a restart of the daemon: the ports say how they are.
 
 {_HCA_CAUSES}"""
 
