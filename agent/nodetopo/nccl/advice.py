@@ -7,7 +7,7 @@ ones whose sources were read (NVIDIA/nccl, by tag).
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu
@@ -117,6 +117,17 @@ def advise(
         advice
         for advice in every
         if nccl is None or advice.library != "NCCL" or advice.is_about(nccl)
+    )
+
+
+def for_one_job(every: Sequence[JobAdvice]) -> tuple[JobAdvice, ...]:
+    """Return *every* without UCX's list if vLLM's variables, which it makes void, are to be set."""
+    if not any(it.variable == NIC_SELECTION and it.value is not None for it in every):
+        return tuple(every)
+    ucx = JobVariable.UCX_NET_DEVICES
+    reason = f"vLLM sets it for each worker; `--only {ucx}` has the list for jobs without vLLM"
+    return tuple(
+        replace(it, value=None, reason=reason) if it.variable == ucx else it for it in every
     )
 
 
@@ -369,8 +380,7 @@ def _others(snapshot: Snapshot, gpus: Sequence[Gpu], ports: JobPorts) -> Iterato
             value=vllm_selection(ports),
             library="vLLM",
             since="0.23.0",
-            reason="vLLM takes the mapping only together with it; for one NIC a worker leave "
-            f"{JobVariable.UCX_NET_DEVICES} unset, to which vLLM otherwise adds",
+            reason="vLLM takes the mapping only together with it",
             source=source,
         )
 

@@ -108,7 +108,7 @@ def container_variables(
     """Return the variables of a container that got *gpus* and *hcas*, by name.
 
     The *wanted* variables that can be set, in their order; with vLLM's also the one that it
-    requires (:data:`NIC_SELECTION`).
+    requires (:data:`NIC_SELECTION`), and not UCX's, whose list would make it void.
 
     Args:
         gpus: empty if unknown, or not known yet: variables that need them are then left out.
@@ -133,6 +133,7 @@ def container_variables(
             found[variable.value] = given.value
             if variable is JobVariable.VLLM_GPU_NIC_PCIE_MAPPING:
                 found[NIC_SELECTION] = vllm_selection(ports)
+                found.pop(JobVariable.UCX_NET_DEVICES, None)  # which vLLM sets for each worker
     return found
 
 
@@ -258,7 +259,7 @@ def vllm_selection(ports: JobPorts) -> str:
 
     NCCL and NVSHMEM give each GPU its nearest NIC by themselves, and NCCL needs the others for
     its relays (PXN). vLLM puts the worker's NIC before what a variable holds already
-    (``NIC,value``), so one that lists every HCA of the job keeps them all.
+    (``NIC,value``), and UCX uses all of a list, so the variable must not hold any.
     """
     return f"{JobVariable.UCX_NET_DEVICES}:{_first_ports(ports)[0][1]}"
 

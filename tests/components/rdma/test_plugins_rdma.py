@@ -458,7 +458,6 @@ def test_variables_name_the_hcas_and_whose_they_are(config: Any, first: str) -> 
             answers[resource] = dict(served.kubelet.allocate(ids, resource).envs)
         lists = {
             "NCCL_IB_HCA": "=mlx5_4:1,mlx5_5:1",
-            "UCX_NET_DEVICES": "mlx5_4:1,mlx5_5:1",
             "NVSHMEM_HCA_LIST": "mlx5_4:1,mlx5_5:1",
         }
         assert {name: answers[HCA][name] for name in lists} == lists
