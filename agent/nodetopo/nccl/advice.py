@@ -18,6 +18,7 @@ from nodetopo.nccl.job import (
     NIC_SELECTION,
     JobPorts,
     JobVariable,
+    is_efa,
     is_virtual_machine,
     job_ports,
     port_list,
@@ -54,7 +55,7 @@ class JobAdvice:
 
     Attributes:
         value: ``None``: leave it unset.
-        library: ``NCCL``, ``UCX``, ``NVSHMEM`` or ``vLLM``.
+        library: ``NCCL``, ``UCX``, ``NVSHMEM``, ``vLLM`` or ``libfabric``.
         since, until: the first and the last release that this is about; ``None`` for *until* if
             it holds for the newest too.
         reason: a clause without a full stop.
@@ -106,10 +107,12 @@ def advise(
         topology_file: the path at which the job has a topology for NCCL, if it has one.
     """
     ports = job_ports(snapshot, hcas)
+    is_fabric = any(map(is_efa, hcas))
     every = (
+        *([_efa()] if is_fabric else []),
         _nccl_hcas(ports),
         *_gid_index(ports),
-        *_gdr_level(snapshot, gpus, hcas),
+        *([] if is_fabric else _gdr_level(snapshot, gpus, hcas)),  # not NCCL's to decide there
         *_topology(snapshot, topology_file),
         *_others(snapshot, gpus, ports),
     )
@@ -185,6 +188,18 @@ def _nccl_hcas(ports: JobPorts) -> JobAdvice:
         since="2.5.6" if len(ports.ports) <= FEW else "2.18.5",
         reason=given.reason,
         source=f"{_GUIDE}; {_SOURCES} src/transport/net_ib/init.cc, src/misc/utils.cc",
+    )
+
+
+def _efa() -> JobAdvice:
+    return JobAdvice(
+        variable="FI_PROVIDER",
+        value="efa",
+        library="libfabric",
+        since="1.8.0",
+        reason="NCCL reaches EFA only by the plugin aws-ofi-nccl and libfabric; without the plugin "
+        "in the container it uses sockets",
+        source="ofiwg/libfabric NEWS.md, v1.8.0; aws/aws-ofi-nccl README.md",
     )
 
 

@@ -160,6 +160,9 @@ def job_ports(snapshot: Snapshot, hcas: Sequence[Hca]) -> JobPorts:
     if odd := [name for name in present if _NAME.fullmatch(name) is None]:
         return JobPorts(problem=f"a list cannot hold the name {odd[0]!r}")
     ordered = sorted(present.values(), key=lambda hca: hca.pci_order)
+    if fabric := [hca.name for hca in ordered if is_efa(hca)]:
+        speaks = f"{_is(fabric)} EFA, which speaks neither InfiniBand nor RoCE"
+        return JobPorts(problem=f"{_listed(fabric)} {speaks}")
     unknown = [
         hca.name
         for hca in ordered
@@ -188,6 +191,11 @@ def job_ports(snapshot: Snapshot, hcas: Sequence[Hca]) -> JobPorts:
         layer=next(iter(layers)),
         remarks=tuple(remarks),
     )
+
+
+def is_efa(hca: Hca) -> bool:
+    """Return whether *hca* is an Elastic Fabric Adapter, by its driver."""
+    return hca.function is not None and hca.function.driver == "efa"
 
 
 def port_list(variable: JobVariable, ports: JobPorts) -> JobValue:
