@@ -186,10 +186,12 @@ a port that goes
 4. An HCA is Healthy again once it has been up for `recovery`. With the third fall within an hour
    that time begins to double: {_HOLDS} s. So it changes no more
    than fourteen times an hour, and with each change the kubelet writes its checkpoint.
-5. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
+5. Devices of a pool in mode `shared` stand for all of its HCAs: containers get the healthy ones,
+   and devices are Unhealthy once no HCA is left.
+6. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
    since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
    scan, once in {SCAN_PAUSE_S:g} s at most.
-6. HCAs and verdicts survive a restart of the daemon in the same boot, in `hcas.json` beside
+7. HCAs and verdicts survive a restart of the daemon in the same boot, in `hcas.json` beside
    `health-file`: an Unhealthy HCA stays so until it has been up for its whole time once more, falls
    keep counting, a renamed HCA keeps its id, and one that is gone stays in the capacity. An HCA that
    went down meanwhile is Unhealthy at once. Another boot begins anew. Without a usable file, or with

@@ -22,7 +22,6 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "nccl-env
 TWO = ("nccl", "env", "--machine", "dgx-h100", "--gpus", "5,GPU2")
 EXPECTED = {
     "NCCL_IB_HCA": "=mlx5_2:1,mlx5_5:1",
-    "UCX_NET_DEVICES": "mlx5_2:1,mlx5_5:1",
     "NVSHMEM_HCA_LIST": "mlx5_2:1,mlx5_5:1",
     "VLLM_GPU_NIC_PCIE_MAPPING": "0000:52:00.0=0000:4f:00.0,0000:c3:00.0=0000:c0:00.0",
     "VLLM_NIC_SELECTION_VARS": "UCX_NET_DEVICES:1",
@@ -117,6 +116,15 @@ def test_the_table_has_what_to_set_and_what_not(cli: Cli) -> None:
     assert lines.index("set") < lines.index("  NCCL_IB_GID_INDEX=3") < at
     assert "    NCCL 2.3.5 to 2.20.5  the RoCE v2 entry" in "\n".join(lines[:at])
     assert "  NCCL_IB_GID_INDEX" in lines[at:]
+
+
+def test_ucx_has_no_list_alongside_vllms_mapping_which_it_would_make_void(cli: Cli) -> None:
+    every = json.loads(cli(*TWO, "-o", "json").out)
+    (ucx,) = [one for one in every["variables"] if one["name"] == "UCX_NET_DEVICES"]
+    assert ucx["value"] is None
+    assert "vLLM sets it for each worker" in ucx["reason"]
+    pair = ["--only", "UCX_NET_DEVICES,NVSHMEM_HCA_LIST"]
+    assert "UCX_NET_DEVICES" in json.loads(cli(*TWO, *pair, "-o", "json").out)["env"]
 
 
 def test_hcas_may_be_named(cli: Cli) -> None:

@@ -104,7 +104,8 @@ def _ids(real: str, pci_class: str | None, ids: tuple[str | None, ...]) -> Itera
     yield file(f"{real}/class", f"0x{pci_class}")
     names = ("vendor", "device", "subsystem_vendor", "subsystem_device")
     for name, value in zip(names, ids, strict=True):
-        yield file(f"{real}/{name}", f"0x{value}")
+        if value is not None:
+            yield file(f"{real}/{name}", f"0x{value}")
 
 
 def _link(real: str, pcie: PcieLink | None) -> Iterator[Entry]:

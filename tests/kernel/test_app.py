@@ -97,6 +97,26 @@ def test_once_shows_the_rest_where_another_plugin_offers_the_gpus() -> None:
     assert "nvidia.com/gpu.product" not in shown.stdout
 
 
+def test_once_says_why_a_pool_has_hcas_that_are_usually_left_out(tmp_path: Path) -> None:
+    pools = [
+        {"resourceName": "every", "rdmaHcaMax": 1, "selectors": {"vendors": ["15b3"]}},
+        {"resourceName": "storage", "rdmaHcaMax": 4, "selectors": {"deviceIDs": ["a2dc"]}},
+    ]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"configList": pools}), "utf-8")
+    shown = once("--machine", "hgx-h200", "--rdma-config", str(path))
+    assert shown.returncode == 0, shown.stderr
+    for text in (
+        "rdma/every: 1 devices of 8 HCAs (shared) registered",
+        "rdma/storage: 4 devices of 1 HCAs (shared) registered",
+        "rdma/storage: its selectors match only HCAs that are left out of other pools: mlx5_2: ",
+        "not offered: mlx5_2 is not in rdma/every: ",
+    ):
+        assert text in shown.stdout, text
+    assert "rdma/every: its selectors" not in shown.stdout
+    assert "HCAs offered that are usually left out" in shown.stderr
+
+
 def test_once_shows_every_resource_and_what_is_not_offered() -> None:
     slicing = ("--time-slicing", "nvidia.com/gpu=4,renameByDefault")
     shown = once("--snapshot", str(MIG), "--mig-strategy", "mixed", *slicing)

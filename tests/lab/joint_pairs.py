@@ -41,6 +41,12 @@ MACHINE = "h100x8-nvswitch-2numa-8cx7"
 GPU, HCA = "nvidia.com/gpu", "rdma/hca"
 POLICIES = ("none", "best-effort")
 NEAR = Closeness.PXB
+POOL: Mapping[str, Any] = {
+    "resourceName": "hca",
+    "rdmaHcaMax": 1000,
+    "mode": "exclusive",
+    "selectors": {"vendors": ["15b3"]},
+}
 SIZES = (1, 1, 2, 2, 3, 4)
 """GPUs, and as many HCAs, of a pod."""
 
@@ -129,7 +135,7 @@ def play(
                 joint._window_s = WINDOW_S
             plugins.take(snapshot)
         question = {
-            "machine": _machine(snapshot),
+            "machine": node_info(snapshot),
             "topology": {"policy": policy, "scope": "container"},
             "cpu": {"policy": "none", "amount": "1"},
             "memory": {"policy": "None", "amount": "1Gi"},
@@ -140,7 +146,7 @@ def play(
                 for step in steps
             ],
         }
-        outcome = _managers(Path(home), question)
+        outcome = managers(Path(home), question)
         return _judged(snapshot, steps, outcome, order)
 
 
@@ -165,17 +171,16 @@ def plan(pods: int, gpus: int, seed: int, alone: float = 0.0) -> list[Pod | str]
 
 @contextmanager
 def serving(
-    home: Path, sockets: Path, *, is_joint: bool, is_listed: bool
+    home: Path,
+    sockets: Path,
+    *,
+    is_joint: bool,
+    is_listed: bool = False,
+    pools: Sequence[Mapping[str, Any]] = (POOL,),
 ) -> Iterator[Sequence[tuple[PluginSet, JointPlacement]]]:
-    """Serve GPUs and exclusive HCAs by one set of plugins, or by two that share nothing."""
+    """Serve GPUs and *pools* of HCAs by one set of plugins, or by two that share nothing."""
     path = home / "rdma.json"
-    pool = {
-        "resourceName": "hca",
-        "rdmaHcaMax": 1000,
-        "mode": "exclusive",
-        "selectors": {"vendors": ["15b3"]},
-    }
-    path.write_text(json.dumps({"configList": [pool]}), "utf-8")
+    path.write_text(json.dumps({"configList": list(pools)}), "utf-8")
 
     def settings(**changes: Any) -> Settings:
         return Settings(
@@ -222,7 +227,7 @@ def _record(joint: JointPlacement, order: list[Kind]) -> None:
     joint.gave = recorded  # type: ignore[assignment, method-assign]
 
 
-def _managers(home: Path, question: Mapping[str, Any]) -> Mapping[str, Any]:
+def managers(home: Path, question: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the kubelet's managers make of *question*, with plugins in *home*."""
     there = shlex.quote(str(KUBELET_DIR))
     lines = ["set -e", "mount -t tmpfs lab /var/lib", f"mkdir {there}"]
@@ -308,7 +313,7 @@ def _ids(held: Mapping[str, Any], resource: str) -> Iterator[str]:
             yield from devices.get(resource, ())
 
 
-def _machine(snapshot: Snapshot) -> dict[str, Any]:
+def node_info(snapshot: Snapshot) -> dict[str, Any]:
     """Return what cadvisor would show of the machine's NUMA nodes."""
     nodes = []
     for number, node in enumerate(snapshot.numa_nodes or ()):

@@ -99,6 +99,7 @@ _OF_THE_KUBELET = (
     "test_rdma.py",
     "test_restart*.py",
     "test_robustness.py",
+    "test_shared_pools.py",
     "test_sharing.py",
     "test_watcher.py",
 )

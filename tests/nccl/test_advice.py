@@ -11,6 +11,7 @@ from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine, names
 from nodetopo.model.gpu import C2c
 from nodetopo.model.hca import Gid, HcaPort, LinkLayer
+from nodetopo.model.pci import PciFunction
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.advice import (
     DEFAULT_FILE,
@@ -304,6 +305,24 @@ def test_nvshmem_is_told_of_names_that_its_gpu_transports_pass_over() -> None:
     snapshot = tree_machine(gpu(0, 1, 2, 3), hca("ibp4s0", 1, 2, 4))
     (one,) = _of(snapshot, "NVSHMEM_HCA_LIST")
     assert "IBGDA takes ibp4s0 only with NVSHMEM_HCA_PREFIX" in one.reason
+
+
+def test_efa_is_reached_by_libfabric_and_by_no_list_of_hcas() -> None:
+    """Its ports have a link layer of their own, which sysfs calls Unspecified."""
+    card = hca("rdmap0s0", 1, 2, 4)
+    port = HcaPort(number=1, state="ACTIVE", layer=None)
+    function = PciFunction(vendor="1d0f", device="efa1", driver="efa")
+    fabric = replace(card, ports=(port,), function=function)
+    snapshot = tree_machine(gpu(0, 1, 2, 3), fabric)
+    every = advise(snapshot, snapshot.gpus, (fabric,))
+    assert {one.variable: one.value for one in every if one.value is not None} == {
+        "FI_PROVIDER": "efa"
+    }
+    said = {one.variable: one.reason for one in every}
+    assert "aws-ofi-nccl" in said["FI_PROVIDER"]
+    for name in ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST"):
+        assert said[name] == "rdmap0s0 is EFA, which speaks neither InfiniBand nor RoCE"
+    assert "NCCL_NET_GDR_LEVEL" not in said
 
 
 def test_without_hcas_every_list_says_so() -> None:

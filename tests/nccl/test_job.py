@@ -60,11 +60,17 @@ def _why(snapshot: Snapshot, hcas: Sequence[Hca] | None = None) -> str:
 def test_each_library_gets_the_form_that_it_reads() -> None:
     assert _variables(_node([UP], [UP])) == {
         "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1",
-        "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1",
         "NVSHMEM_HCA_LIST": "mlx5_0:1,mlx5_1:1",
         "VLLM_GPU_NIC_PCIE_MAPPING": "0000:05:00.0=0000:06:00.0,0000:15:00.0=0000:16:00.0",
         SELECTION: "UCX_NET_DEVICES:1",
     }
+
+
+def test_ucx_has_a_list_where_vllm_has_no_mapping() -> None:
+    snapshot = _node([UP], [UP])
+    given = (snapshot, snapshot.gpus, snapshot.hcas or ())
+    without = [variable for variable in JobVariable if variable is not VLLM]
+    assert container_variables(*given, without)["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1"
 
 
 def test_only_what_is_wanted_is_given() -> None:
@@ -153,7 +159,7 @@ def test_as_many_ports_as_lists_hold_are_given() -> None:
 
 def test_an_unread_port_counts_only_among_the_hcas_of_the_job() -> None:
     snapshot = _node([UP], [])
-    assert _variables(snapshot, hcas=(snapshot.hcas or ())[:1])["UCX_NET_DEVICES"] == "mlx5_0:1"
+    assert _variables(snapshot, hcas=(snapshot.hcas or ())[:1])["NVSHMEM_HCA_LIST"] == "mlx5_0:1"
 
 
 def test_a_renamed_hca_goes_by_its_present_name() -> None:
@@ -292,8 +298,8 @@ def test_every_value_names_what_is_there_and_active(data: st.DataObject, node: S
     if not found:
         return
     assert set(found["NCCL_IB_HCA"].removeprefix("=").split(",")) == active
-    assert found["UCX_NET_DEVICES"] == found["NVSHMEM_HCA_LIST"]
-    assert f"={found['UCX_NET_DEVICES']}" == found["NCCL_IB_HCA"]
+    assert f"={found['NVSHMEM_HCA_LIST']}" == found["NCCL_IB_HCA"]
+    assert found.get(UCX) == (None if VLLM in found else found[NVSHMEM])
     assert (VLLM in found) is (SELECTION in found)
     if VLLM in found:
         pairs = dict(pair.split("=") for pair in found[VLLM].split(","))

@@ -9,7 +9,7 @@ import pytest
 from tests.lab.build import binaries
 from tests.lab.go_program import GoPrograms
 from tests.lab.namespace import unshare_flags
-from tests.nightly import zones_scheduler
+from tests.nightly import rdma_shared, zones_scheduler
 from tests.nightly.build import PROGRAMS
 from tests.nightly.cluster import NightlyCluster, running
 
@@ -17,6 +17,7 @@ _MARKER = "nightly"
 _PROGRAMS: Mapping[str, tuple[GoPrograms, ...]] = MappingProxyType(
     {
         "test_gangs": (PROGRAMS["kueue"], PROGRAMS["kai"]),
+        "test_rdma_shared": (rdma_shared.PROGRAMS,),
         "test_nfd": (PROGRAMS["nfd"],),
         "test_zones": (zones_scheduler.PROGRAMS,),
     }

@@ -58,6 +58,53 @@ def test_a_card_that_is_named_is_offered_whatever_it_is_for() -> None:
         assert taken(snapshot, pool(if_names=names))["rdma/a"] == ["mlx5_5"]
 
 
+@pytest.mark.parametrize("mode", SharingMode)
+def test_cards_that_are_left_out_are_offered_where_the_selectors_match_nothing_else(
+    mode: SharingMode,
+) -> None:
+    snapshot = node(STORAGE)
+    left_out = ("mlx5_4", "mlx5_5", "mlx5_10", "mlx5_11")
+    hcas = tuple(
+        replace(hca, function=replace(hca.function, device="a2dc"))
+        if hca.function is not None and hca.name in left_out
+        else hca
+        for hca in snapshot.hcas or ()
+    )
+    changed = replace(snapshot, hcas=hcas)
+    storage = pool("storage", mode, device_ids="a2dc")
+    assert sorted(taken(changed, storage)["rdma/storage"]) == sorted(left_out)
+    selection = select(changed, [storage])
+    assert not selection.exclusions
+    assert selection.exceptions.keys() == {"rdma/storage"}
+    for name in left_out:
+        assert f"{name}: no GPU has it nearest" in selection.exceptions["rdma/storage"]
+
+    every = pool("every", mode, vendors="15b3")
+    assert not set(left_out) & set(taken(changed, every)["rdma/every"])
+    assert not select(changed, [every]).exceptions
+
+
+def test_virtual_functions_are_offered_where_the_selectors_match_nothing_else() -> None:
+    snapshot = node(PARTS)
+    virtual = [hca for hca in snapshot.hcas or () if hca.kind is HcaKind.VIRTUAL]
+    assert virtual
+    ids = {hca.function.device for hca in virtual if hca.function is not None}
+    (device,) = ids
+    assert device is not None
+    names = [hca.name for hca in virtual]
+    assert taken(snapshot, pool(device_ids=device))["rdma/a"] == names
+    (text,) = select(snapshot, [pool(device_ids=device)]).exceptions.values()
+    assert "which is offered whole" in text
+
+
+def test_software_devices_are_not_cards_of_any_pool() -> None:
+    snapshot = node(HGX)
+    hcas = tuple(replace(hca, kind=HcaKind.SOFTWARE) for hca in snapshot.hcas or ())
+    changed = replace(snapshot, hcas=hcas)
+    assert taken(changed, pool(vendors="15b3"), pool("b")) == {"rdma/a": [], "rdma/b": []}
+    assert reasons(changed, pool(vendors="15b3"))["mlx5_0"].startswith("it is made of software")
+
+
 def test_on_a_node_without_gpus_every_card_is_offered() -> None:
     snapshot = replace(node(STORAGE), gpus=())
     assert len(taken(snapshot, pool())["rdma/a"]) == 12

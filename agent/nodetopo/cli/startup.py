@@ -61,6 +61,8 @@ def show(ready: Ready) -> None:
             f"{pool.resource.name}: {count} ({pool.resource.pool.mode}) registered with {kubelet}",
             f"socket {target.socket_dir / (pool.plugin.endpoint or '?')}",
         ]
+        if pool.resource.exception is not None:
+            registration.append(f"{pool.resource.name}: {clean(pool.resource.exception)}")
         if pool.gpus:
             together += _pod_with_both(pool, snapshot)
     if not ready.resources:

@@ -7,7 +7,7 @@ ones whose sources were read (NVIDIA/nccl, by tag).
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu
@@ -18,6 +18,7 @@ from nodetopo.nccl.job import (
     NIC_SELECTION,
     JobPorts,
     JobVariable,
+    is_efa,
     is_virtual_machine,
     job_ports,
     port_list,
@@ -54,7 +55,7 @@ class JobAdvice:
 
     Attributes:
         value: ``None``: leave it unset.
-        library: ``NCCL``, ``UCX``, ``NVSHMEM`` or ``vLLM``.
+        library: ``NCCL``, ``UCX``, ``NVSHMEM``, ``vLLM`` or ``libfabric``.
         since, until: the first and the last release that this is about; ``None`` for *until* if
             it holds for the newest too.
         reason: a clause without a full stop.
@@ -106,10 +107,12 @@ def advise(
         topology_file: the path at which the job has a topology for NCCL, if it has one.
     """
     ports = job_ports(snapshot, hcas)
+    is_fabric = any(map(is_efa, hcas))
     every = (
+        *([_efa()] if is_fabric else []),
         _nccl_hcas(ports),
         *_gid_index(ports),
-        *_gdr_level(snapshot, gpus, hcas),
+        *([] if is_fabric else _gdr_level(snapshot, gpus, hcas)),  # not NCCL's to decide there
         *_topology(snapshot, topology_file),
         *_others(snapshot, gpus, ports),
     )
@@ -117,6 +120,17 @@ def advise(
         advice
         for advice in every
         if nccl is None or advice.library != "NCCL" or advice.is_about(nccl)
+    )
+
+
+def for_one_job(every: Sequence[JobAdvice]) -> tuple[JobAdvice, ...]:
+    """Return *every* without UCX's list if vLLM's variables, which it makes void, are to be set."""
+    if not any(it.variable == NIC_SELECTION and it.value is not None for it in every):
+        return tuple(every)
+    ucx = JobVariable.UCX_NET_DEVICES
+    reason = f"vLLM sets it for each worker; `--only {ucx}` has the list for jobs without vLLM"
+    return tuple(
+        replace(it, value=None, reason=reason) if it.variable == ucx else it for it in every
     )
 
 
@@ -172,6 +186,18 @@ def _nccl_hcas(ports: JobPorts) -> JobAdvice:
         since="2.5.6" if len(ports.ports) <= FEW else "2.18.5",
         reason=given.reason,
         source=f"{_GUIDE}; {_SOURCES} src/transport/net_ib/init.cc, src/misc/utils.cc",
+    )
+
+
+def _efa() -> JobAdvice:
+    return JobAdvice(
+        variable="FI_PROVIDER",
+        value="efa",
+        library="libfabric",
+        since="1.8.0",
+        reason="NCCL reaches EFA only by the plugin aws-ofi-nccl and libfabric; without the plugin "
+        "in the container it uses sockets",
+        source="ofiwg/libfabric NEWS.md, v1.8.0; aws/aws-ofi-nccl README.md",
     )
 
 
@@ -367,8 +393,7 @@ def _others(snapshot: Snapshot, gpus: Sequence[Gpu], ports: JobPorts) -> Iterato
             value=vllm_selection(ports),
             library="vLLM",
             since="0.23.0",
-            reason="vLLM takes the mapping only together with it; for one NIC a worker leave "
-            f"{JobVariable.UCX_NET_DEVICES} unset, to which vLLM otherwise adds",
+            reason="vLLM takes the mapping only together with it",
             source=source,
         )
 

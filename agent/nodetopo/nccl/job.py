@@ -108,7 +108,7 @@ def container_variables(
     """Return the variables of a container that got *gpus* and *hcas*, by name.
 
     The *wanted* variables that can be set, in their order; with vLLM's also the one that it
-    requires (:data:`NIC_SELECTION`).
+    requires (:data:`NIC_SELECTION`), and not UCX's, whose list would make it void.
 
     Args:
         gpus: empty if unknown, or not known yet: variables that need them are then left out.
@@ -133,6 +133,7 @@ def container_variables(
             found[variable.value] = given.value
             if variable is JobVariable.VLLM_GPU_NIC_PCIE_MAPPING:
                 found[NIC_SELECTION] = vllm_selection(ports)
+                found.pop(JobVariable.UCX_NET_DEVICES, None)  # which vLLM sets for each worker
     return found
 
 
@@ -159,6 +160,9 @@ def job_ports(snapshot: Snapshot, hcas: Sequence[Hca]) -> JobPorts:
     if odd := [name for name in present if _NAME.fullmatch(name) is None]:
         return JobPorts(problem=f"a list cannot hold the name {odd[0]!r}")
     ordered = sorted(present.values(), key=lambda hca: hca.pci_order)
+    if fabric := [hca.name for hca in ordered if is_efa(hca)]:
+        speaks = f"{_is(fabric)} EFA, which speaks neither InfiniBand nor RoCE"
+        return JobPorts(problem=f"{_listed(fabric)} {speaks}")
     unknown = [
         hca.name
         for hca in ordered
@@ -187,6 +191,11 @@ def job_ports(snapshot: Snapshot, hcas: Sequence[Hca]) -> JobPorts:
         layer=next(iter(layers)),
         remarks=tuple(remarks),
     )
+
+
+def is_efa(hca: Hca) -> bool:
+    """Return whether *hca* is an Elastic Fabric Adapter, by its driver."""
+    return hca.function is not None and hca.function.driver == "efa"
 
 
 def port_list(variable: JobVariable, ports: JobPorts) -> JobValue:
@@ -258,7 +267,7 @@ def vllm_selection(ports: JobPorts) -> str:
 
     NCCL and NVSHMEM give each GPU its nearest NIC by themselves, and NCCL needs the others for
     its relays (PXN). vLLM puts the worker's NIC before what a variable holds already
-    (``NIC,value``), so one that lists every HCA of the job keeps them all.
+    (``NIC,value``), and UCX uses all of a list, so the variable must not hold any.
     """
     return f"{JobVariable.UCX_NET_DEVICES}:{_first_ports(ports)[0][1]}"
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 class SharingMode(StrEnum):
     """What a container gets for the devices of a pool that the kubelet gave it.
 
-    ``shared``: every HCA of the pool, as from the shared plugin, whatever the number asked for.
+    ``shared``: every healthy HCA of the pool, whatever the number asked for, as from the shared
+    plugin.
     ``chosen``: the HCAs whose devices it was given; other containers may be given them as well.
     ``exclusive``: the same, where each HCA is one device, and in one container at a time.
     """
@@ -55,13 +56,21 @@ class Pool:
             pools advertise one for each HCA, this many at most.
         selectors: without any value, every HCA that is not for management or storage.
         with_issm: containers also get the devices of a subnet manager, ``issm<N>``.
+        with_numa: the kubelet is given the NUMA node of a ``shared`` pool too, whose devices stand
+            for no HCA in particular.
     """
 
     resource: str
     most: int
     selectors: Selectors = field(default_factory=Selectors)
     mode: SharingMode = SharingMode.SHARED
-    with_issm: bool = False
+    with_issm: bool = True
+    with_numa: bool = False
+
+    @property
+    def reports_numa(self) -> bool:
+        """Whether the kubelet is given the NUMA nodes of devices."""
+        return self.with_numa or self.mode is not SharingMode.SHARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Which HCAs of a node a pool takes, and why it leaves out the others.
 
-What is no card for jobs is left out by rule, unless the pool's selectors name it:
+What is no card for jobs is left out by rule, unless the pool's selectors name it, or match cards
+of that kind alone:
 
 - Software devices (rxe, siw): they copy through the CPU.
 - Virtual functions and subfunctions of a card that the node has as a whole: they come and go
@@ -15,10 +16,10 @@ which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from nodetopo.model.hca import Hca, LinkLayer
+from nodetopo.model.hca import Hca, HcaKind, LinkLayer
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.pools import Pool, Selectors, SharingMode
 from nodetopo.rdma.rails import nearest_cards, network_cards, no_cards
@@ -44,10 +45,15 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The positions of the HCAs of each pool, by resource, and what was left out."""
+    """The positions of the HCAs of each pool, by resource, and what was left out.
+
+    Attributes:
+        exceptions: by resource, why a pool has HCAs that are left out of others by rule.
+    """
 
     hcas: Mapping[str, tuple[int, ...]]
     exclusions: tuple[Exclusion, ...] = ()
+    exceptions: Mapping[str, str] = field(default_factory=dict)
 
 
 def select(
@@ -70,9 +76,10 @@ def select(
     exclusions = [Exclusion(hca=name, reason=reason) for name, reason in reserved.items()]
     taken: dict[int, str] = {}
     chosen: dict[str, tuple[int, ...]] = {}
+    exceptions: dict[str, str] = {}
     # Exclusive pools first: what they take is in no other.
     for pool in sorted(pools, key=lambda pool: pool.mode is not SharingMode.EXCLUSIVE):
-        own = []
+        own, by_rule = [], []
         for position in order:
             hca, is_member = hcas[position], position in members.get(pool.resource, ())
             if not is_member and not matches(hca, pool.selectors):
@@ -80,13 +87,30 @@ def select(
             reason = None
             if not is_member and not has_verbs(hca):
                 reason = "it has no uverbs device: load ib_uverbs"
-            elif not is_member and position in unfit and not _is_named(hca, pool.selectors):
-                reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
             elif position in taken:
                 reason = f"{taken[position]} has it exclusively"
+            elif position in unfit and not _is_named(hca, pool.selectors):
+                by_rule.append(position)
+                continue
             if reason is None:
                 own.append(position)
             else:
+                exclusions.append(Exclusion(hca=hca.name, reason=reason, resource=pool.resource))
+        # A pool that matches nothing else means them.
+        is_exception = not own and pool.selectors != Selectors()
+        kept = [
+            at
+            for at in by_rule
+            if at in members.get(pool.resource, ())
+            or (is_exception and hcas[at].kind is not HcaKind.SOFTWARE)
+        ]
+        if is_exception and kept:
+            exceptions[pool.resource] = _exception(kept, hcas, unfit)
+        own = [at for at in order if at in {*own, *kept}]
+        for position in by_rule:
+            if position not in own:
+                reason = f"{unfit[position]}: name it in ifNames or hcas to offer it"
+                hca = hcas[position]
                 exclusions.append(Exclusion(hca=hca.name, reason=reason, resource=pool.resource))
         if pool.mode is SharingMode.EXCLUSIVE:
             taken.update(dict.fromkeys(own, pool.resource))
@@ -94,6 +118,7 @@ def select(
     return Selection(
         hcas=MappingProxyType({pool.resource: chosen[pool.resource] for pool in pools}),
         exclusions=tuple(exclusions),
+        exceptions=MappingProxyType(exceptions),
     )
 
 
@@ -128,6 +153,12 @@ def _is_named(hca: Hca, selectors: Selectors) -> bool:
     """Return whether *selectors* mean this very HCA, not only some of its kind."""
     names = {netdev.name for netdev in hca.netdevs}
     return hca.name in selectors.hcas or not names.isdisjoint(selectors.if_names)
+
+
+def _exception(positions: Sequence[int], hcas: Sequence[Hca], unfit: Mapping[int, str]) -> str:
+    """Return why a pool has the HCAs at *positions*, each with what keeps it out of others."""
+    left_out = "; ".join(f"{hcas[at].name}: {unfit[at]}" for at in positions)
+    return f"its selectors match only HCAs that are left out of other pools: {left_out}"
 
 
 def _unfit(snapshot: Snapshot) -> Iterator[tuple[int, str]]:

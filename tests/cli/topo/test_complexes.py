@@ -1,6 +1,8 @@
 """`topo complexes`: which GPUs and NICs belong together, and what is wrong with their ports."""
 
 import json
+import subprocess
+from pathlib import Path
 
 from tests.cli.conftest import Cli
 from tests.tools.importers.rdma_topo_text import changed, data_direct, inline, text
@@ -25,7 +27,23 @@ def test_a_wrong_port_is_marked_explained_and_corrected(cli: Cli) -> None:
     (row,) = (line for line in done.out.splitlines() if line.startswith("0008:02:00.0"))
     assert row.endswith("0011101  xx110x1   WRONG")
     assert "wrong: ConnectX switch port 0008:02:00.0, to Data Direct: " in done.out
-    assert "to set the flags at boot: pci=config_acs=xx111x0@0008:00:00.0;" in done.out
+    (bare,) = (line for line in done.out.splitlines() if line.startswith("to set the flags"))
+    value = bare.removeprefix("to set the flags at boot: pci=config_acs=")
+    assert value.startswith("xx111x0@0008:00:00.0;")
+    assert f'/etc/default/grub: pci=config_acs=\\"{value}\\"' in done.out
+
+
+def test_the_line_for_grub_reaches_the_kernel_whole(cli: Cli, tmp_path: Path) -> None:
+    """A shell reads it as grub-mkconfig reads its settings, and then as GRUB reads its script."""
+    machine = changed(data_direct(count=1), "0008:02:00.0", acs=0x1D)
+    lines = cli(*COMMAND, "--rdma-topo", "-", stdin=text(machine)).out.splitlines()
+    (bare,) = (line for line in lines if line.startswith("to set the flags"))
+    (line,) = (line for line in lines if "/etc/default/grub" in line)
+    settings = tmp_path / "grub"
+    settings.write_text(f'GRUB_CMDLINE_LINUX="{line.partition(": ")[2]}"\n', "ascii")
+    script = f'. {settings}; eval "printf %s $GRUB_CMDLINE_LINUX"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == bare.partition(": ")[2]
 
 
 def test_what_the_node_is_for_can_be_said(cli: Cli) -> None:

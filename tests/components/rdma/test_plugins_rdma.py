@@ -74,17 +74,57 @@ def test_the_shared_plugins_pool_has_its_tokens_and_gives_every_hca(config: Any)
             f"uverbs{n}" for n in range(8)
         ]
         assert [name for name in names if name.startswith("umad")] == [f"umad{n}" for n in range(8)]
-        assert not [name for name in names if name.startswith("issm")]
+        assert [name for name in names if name.startswith("issm")] == [f"issm{n}" for n in range(8)]
         assert len(names) == len(set(names))
-        assert {access for *_, access in answer.device_nodes} == {"rw"}
+        assert {access for *_, access in answer.device_nodes} == {"rwm"}
         assert answer.envs == {}
 
 
-def test_a_pool_on_one_numa_node_reports_it_even_when_shared(config: Any) -> None:
+@pytest.mark.parametrize(("asked", "nodes"), [({}, ()), ({"numa": True}, (1,))])
+def test_a_shared_pool_on_one_numa_node_reports_it_only_where_asked(
+    config: Any, asked: dict[str, bool], nodes: tuple[int, ...]
+) -> None:
     near = [hca.name for hca in HGX.hcas or () if hca.numa_node == 1]
-    with serving_node(rdma_config=config("shared", selectors={"hcas": near})) as served:
+    with serving_node(rdma_config=config("shared", selectors={"hcas": near}, **asked)) as served:
         served.plugins.take(HGX)
-        assert {device.numa_nodes for device in view(served).devices} == {(1,)}
+        assert {device.numa_nodes for device in view(served).devices} == {nodes}
+
+
+def test_a_shared_pool_of_several_numa_nodes_reports_none_even_where_asked(config: Any) -> None:
+    with serving_node(rdma_config=config("shared", numa=True)) as served:
+        served.plugins.take(HGX)
+        assert {device.numa_nodes for device in view(served).devices} == {()}
+
+
+@pytest.mark.parametrize("most", [1, 7])
+def test_few_devices_of_a_shared_pool_give_every_healthy_hca(config: Any, most: int) -> None:
+    with serving_node(rdma_config=config("shared", most=most)) as served:
+        served.plugins.take(HGX)
+        devices = view(served).devices
+        assert len(devices) == most
+        assert not served.plugins.refusals  # no HCA goes without
+        names = nodes_of(served.kubelet.allocate([devices[0].id], HCA))
+        every = [f"uverbs{n}" for n in range(8)]
+        assert [name for name in names if name.startswith("uverbs")] == every
+
+        served.have_unhealthy(devices[0].id.removesuffix("::0"))
+        served.plugins.take(HGX)
+        names = nodes_of(served.kubelet.allocate([devices[0].id], HCA))
+        assert [name for name in names if name.startswith("uverbs")] == every[1:]
+        assert all(device.is_healthy for device in view(served).devices)
+
+
+def test_devices_of_a_shared_pool_are_unhealthy_once_every_hca_is(config: Any) -> None:
+    pair = ["mlx5_0", "mlx5_1"]
+    with serving_node(rdma_config=config("shared", most=3, selectors={"hcas": pair})) as served:
+        served.plugins.take(HGX)
+        served.listed(HCA)
+        served.have_unhealthy(*(str(hca.pci) for hca in HGX.hcas or () if hca.name in pair))
+        served.plugins.take(HGX)
+        assert eventually(lambda: not any(device.is_healthy for device in view(served).devices))
+        # The kubelet chose before it heard of it.
+        names = nodes_of(served.kubelet.allocate([view(served).devices[0].id], HCA))
+        assert [name for name in names if name.startswith("uverbs")] == ["uverbs0"]
 
 
 def test_tokens_of_a_chosen_pool_have_the_node_of_their_hca(config: Any) -> None:
@@ -262,6 +302,7 @@ def test_hcas_by_cdi_are_named_and_defined(config: Any, tmp_path: Path) -> None:
         assert len(defined) == 9
         assert [node["path"] for node in defined["rdma-cm"]] == ["/dev/infiniband/rdma_cm"]
         assert [node["path"] for node in defined[key]] == [
+            "/dev/infiniband/issm0",
             "/dev/infiniband/umad0",
             "/dev/infiniband/uverbs0",
         ]
@@ -286,12 +327,48 @@ def test_the_connection_manager_is_given_once_where_the_host_has_it(
         assert eventually(has_one)
 
 
-def test_issm_is_given_where_it_is_asked_for(config: Any) -> None:
-    with serving_node(rdma_config=config("exclusive", issm=True)) as served:
+@pytest.mark.parametrize(("asked", "nodes"), [({}, {"issm0"}), ({"issm": False}, set())])
+def test_issm_is_given_unless_the_pool_says_otherwise(
+    config: Any, asked: dict[str, bool], nodes: set[str]
+) -> None:
+    with serving_node(rdma_config=config("exclusive", **asked)) as served:
         served.plugins.take(HGX)
         first = view(served).devices[0].id
-        names = nodes_of(served.kubelet.allocate([first], HCA))
-        assert {"issm0", "umad0", "uverbs0"} <= set(names)
+        names = set(nodes_of(served.kubelet.allocate([first], HCA)))
+        assert names - {"rdma_cm"} == {"umad0", "uverbs0"} | nodes
+
+
+STORAGE = node("a100x8-nvswitch-8numa-10cx6")
+
+
+def test_a_pool_of_cards_that_are_usually_left_out_is_offered_and_says_so(config: Any) -> None:
+    every = STORAGE.hcas or ()
+    left_out = {"mlx5_4", "mlx5_5", "mlx5_10", "mlx5_11"}
+    hcas = tuple(
+        replace(hca, function=replace(hca.function, device="a2dc"))
+        if hca.function is not None and hca.name in left_out
+        else hca
+        for hca in every
+    )
+    selectors = {"vendors": ["15b3"], "deviceIDs": ["a2dc"]}
+    with serving_node(rdma_config=config("shared", selectors=selectors)) as served:
+        served.plugins.take(replace(STORAGE, hcas=hcas))
+        assert served.listed(HCA) == {HCA: 16}
+        (pool,) = served.hcas.pools
+        assert {hca.name for hca in pool.resource.hcas.values()} == left_out
+        assert pool.resource.exception is not None
+        assert "mlx5_4: no GPU has it nearest" in pool.resource.exception
+        assert not served.plugins.refusals
+
+
+def test_a_pool_whose_hcas_are_all_left_out_says_so(config: Any) -> None:
+    hcas = tuple(replace(hca, char_devices=()) for hca in (HGX.hcas or ())[:2])
+    with serving_node(rdma_config=config()) as served:
+        served.plugins.take(replace(HGX, hcas=hcas))
+        assert served.listed(GPU) == {GPU: 8}
+        reasons = [one.reason for one in served.plugins.refusals]
+        assert f"{HCA}: no HCA that matches it is free: 2 left out" in reasons
+        assert any("load ib_uverbs" in reason for reason in reasons)
 
 
 PAIR = "example.com/gpu-with-hca"
@@ -302,7 +379,8 @@ def test_pairs_are_one_resource_and_neither_half_is_in_another(config: Any) -> N
         served.plugins.take(HGX)
         assert served.listed(PAIR) == {PAIR: 8}
         assert list(served.plugins.states) == [PAIR]
-        assert any("no HCA" in one.reason for one in served.plugins.refusals)
+        (refusal,) = served.plugins.refusals
+        assert refusal.reason == f"{HCA}: no HCA that matches it is free: 8 paired with a GPU"
         gpus = served.kubelet.preferred(4, resource=PAIR)
         assert gpu_names(HGX, gpus) == ["GPU0", "GPU1", "GPU2", "GPU3"]
         answer = served.kubelet.allocate(gpus, PAIR)
@@ -380,7 +458,6 @@ def test_variables_name_the_hcas_and_whose_they_are(config: Any, first: str) -> 
             answers[resource] = dict(served.kubelet.allocate(ids, resource).envs)
         lists = {
             "NCCL_IB_HCA": "=mlx5_4:1,mlx5_5:1",
-            "UCX_NET_DEVICES": "mlx5_4:1,mlx5_5:1",
             "NVSHMEM_HCA_LIST": "mlx5_4:1,mlx5_5:1",
         }
         assert {name: answers[HCA][name] for name in lists} == lists

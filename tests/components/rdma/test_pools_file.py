@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodetopo.components.rdma.pools_file import MOST_POOLS, parse
+from nodetopo.components.rdma.pools_file import MANY_POOLS, parse
 from nodetopo.components.rdma.settings import load_pools
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.resolve import Resolved
@@ -109,12 +109,24 @@ def test_the_interval_of_updates_changes_nothing(seconds: int) -> None:
 
 
 def test_our_keys_are_read_and_settings_are_their_defaults() -> None:
-    ours = {**ENTRY, "mode": "exclusive", "issm": True, "selectors": {"hcas": ["mlx5_0"]}}
-    (pool,) = read({"configList": [ours]}).pools
-    assert (pool.mode, pool.with_issm) == (SharingMode.EXCLUSIVE, True)
+    ours = {**ENTRY, "mode": "exclusive", "issm": False}
+    (pool,) = read({"configList": [{**ours, "selectors": {"hcas": ["mlx5_0"]}}]}).pools
+    assert (pool.mode, pool.with_issm) == (SharingMode.EXCLUSIVE, False)
     assert pool.selectors == Selectors(hcas=("mlx5_0",))
-    (plain,) = read({"configList": [ENTRY]}, mode=SharingMode.CHOSEN, with_issm=True).pools
-    assert (plain.mode, plain.with_issm) == (SharingMode.CHOSEN, True)
+    (plain,) = read({"configList": [ENTRY]}, mode=SharingMode.CHOSEN, with_issm=False).pools
+    assert (plain.mode, plain.with_issm) == (SharingMode.CHOSEN, False)
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_shared_pools_report_numa_nodes_only_where_the_entry_says(mode: SharingMode) -> None:
+    is_always = mode is not SharingMode.SHARED
+    (plain,) = entry(mode=mode.value).pools
+    assert plain.reports_numa is is_always
+    (pool,) = entry(mode=mode.value, numa=True).pools
+    assert pool.reports_numa
+    config = entry(mode=mode.value, numa=False)
+    assert config.pools[0].reports_numa is is_always
+    assert ["whatever numa says" in text for text in config.warnings] == [True] * is_always
 
 
 def test_keys_in_another_case_are_read_as_go_reads_them() -> None:
@@ -159,9 +171,8 @@ def test_what_its_validator_refuses_is_refused(document: object, message: str) -
     ("document", "message"),
     [
         ([], "expected a mapping"),
-        ({"configLists": [ENTRY]}, "unknown key 'configLists' — did you mean 'configList'?"),
-        ({"configList": [{**ENTRY, "rdmaHcaMin": 1}]}, "did you mean 'rdmaHcaMax'?"),
-        ({"configList": [{**ENTRY, "selectors": {"vendor": ["x"]}}]}, "did you mean 'vendors'?"),
+        ({"configLists": [ENTRY]}, "no resource is configured"),
+        ({"configList": [{**ENTRY, "selectors": {"isRdma": True}}]}, "selects no HCA"),
         ({"configList": [{**ENTRY, "rdmaHcaMax": "9"}]}, "expected a whole number of devices"),
         ({"configList": [{**ENTRY, "rdmaHcaMax": 1.5}]}, "found 1.5"),
         ({"configList": [{**ENTRY, "rdmaHcaMax": True}]}, "expected a whole number of devices"),
@@ -169,13 +180,42 @@ def test_what_its_validator_refuses_is_refused(document: object, message: str) -
         ({"configList": [{**ENTRY, "selectors": {"deviceIDs": [1017]}}]}, "a text in quotes"),
         ({"configList": [{**ENTRY, "mode": "exclusiv"}]}, "did you mean 'exclusive'?"),
         ({"configList": [{**ENTRY, "issm": "yes"}]}, "expected true or false"),
+        ({"configList": [{**ENTRY, "numa": 1}]}, "expected true or false"),
         ({"configList": [{"rdmaHcaMax": 1}]}, "an entry without resourceName"),
         ({"configList": [{**ENTRY, "resourceName": "a\u0007"}]}, "control characters"),
-        ({"configList": [{**ENTRY, "resourceName": f"a{n}"} for n in range(MOST_POOLS + 1)]}, "65"),
     ],
 )
-def test_what_go_would_refuse_or_ignore_is_refused(document: object, message: str) -> None:
+def test_what_go_would_refuse_is_refused(document: object, message: str) -> None:
     assert message in refused(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"version": 1, "configList": [ENTRY]}, "unknown key 'version' is ignored"),
+        ({"configList": [{**ENTRY, "_comment": "x"}]}, "unknown key '_comment' is ignored"),
+        ({"configList": [{**ENTRY, "rdmaHcaMin": 1}]}, "did you mean 'rdmaHcaMax'?"),
+        (
+            {"configList": [{**ENTRY, "selectors": {"vendors": ["15b3"], "pfNames": ["a"]}}]},
+            "unknown key 'pfNames' is ignored",
+        ),
+        ({"configList": [{**ENTRY, "rootDevices": ["0000:18:00.0"]}]}, "'rootDevices' is ignored"),
+    ],
+)
+def test_unknown_keys_are_ignored_with_a_warning(document: object, message: str) -> None:
+    config = read(document)
+    assert config.pools == read({"configList": [ENTRY]}).pools
+    (warning,) = config.warnings
+    assert message in warning
+    assert warning.startswith("config.json:1:")
+
+
+@pytest.mark.parametrize("count", [MANY_POOLS, MANY_POOLS + 1])
+def test_many_pools_are_read_with_a_warning(count: int) -> None:
+    names = [f"a{number}" for number in range(count)]
+    config = read({"configList": [{**ENTRY, "resourceName": name} for name in names]})
+    assert [pool.resource for pool in config.pools] == [f"rdma/{name}" for name in names]
+    assert [f"{count} resources" in text for text in config.warnings] == [True] * (count > 64)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"configList": [}', "- : -", "\x00"])

@@ -1,6 +1,7 @@
 """What a document is, which line a verdict is on, and that hostile documents do no harm."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,40 @@ def test_rdma_resources_are_served_from_the_same_file() -> None:
     ]
     means = list(differs.values())
     assert "example.com/shared_a" in means[0]
+    assert all("without NUMA nodes" in text and "`numa: true`" in text for text in means)
     assert "rdma/shared_b" in means[1]
     assert {it.verdict for it in found} == {Verdict.DIFFERS, Verdict.SET, Verdict.IGNORED}
     assert {it.components for it in found if it.verdict is not Verdict.IGNORED} == {("rdma",)}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"_comment": "x"},
+        {"rootDevices": ["0000:18:00.0"]},
+        {"selectors": {"vendors": ["15b3"], "isRdma": True}},
+    ],
+)
+def test_unknown_keys_of_rdma_resources_are_ignored_there_and_here(entry: dict[str, Any]) -> None:
+    document = {
+        "configList": [
+            {"resourceName": "a", "rdmaHcaMax": 9, "selectors": {"vendors": ["15b3"]}, **entry}
+        ]
+    }
+    (unknown,) = [it for it in _judged(json.dumps(document)) if "no key of" in it.means]
+    assert unknown.verdict is Verdict.IGNORED
+
+
+def test_keys_of_ours_in_the_file_of_rdma_resources_are_the_same() -> None:
+    ours = {"mode": "shared", "issm": False, "numa": True, "selectors": {"hcas": ["mlx5_0"]}}
+    document = {"configList": [{"resourceName": "a", "rdmaHcaMax": 9, **ours}]}
+    same = [it.written for it in _judged(json.dumps(document)) if it.verdict is Verdict.SAME]
+    assert [text.partition(":")[0].removeprefix("configList[0].") for text in same] == [
+        "mode",
+        "issm",
+        "numa",
+        "selectors.hcas",
+    ]
 
 
 def test_lines_are_those_of_the_file_also_inside_a_config_map() -> None:

@@ -16,7 +16,7 @@ from nodetopo.errors import InputError, UnreadableError, closest
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.nccl.advice import JobAdvice, advise, checked_version, nearest_set
+from nodetopo.nccl.advice import JobAdvice, advise, checked_version, for_one_job, nearest_set
 from nodetopo.nccl.job import NIC_SELECTION, JobVariable
 from nodetopo.nccl.variables import NEWEST
 from nodetopo.rdma.pairing import Pairing
@@ -52,6 +52,7 @@ def run(args: Namespace) -> int:
     every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
     if args.only is not None:
         every = _only(every, _words(args.only))
+    every = for_one_job(every)
     # Without a version, the newest release's values apply.
     to_set = [
         advice

@@ -193,7 +193,12 @@ def _verdict(found: Complexes) -> str:
     ]
     argument = kernel_argument(found)
     if argument is not None and any(port.is_right is False for port in found.ports):
-        lines.append(f"to set the flags at boot: {argument}")
+        name, _, value = argument.rpartition("=")
+        lines += [
+            f"to set the flags at boot: {argument}",
+            # GRUB reads its configuration as a script, in which a bare ; ends the command.
+            f'in GRUB_CMDLINE_LINUX of /etc/default/grub: {name}=\\"{value}\\"',
+        ]
     return "".join(f"{line}\n" for line in ("", *lines)) if lines else ""
 
 

@@ -26,7 +26,10 @@ CONNECTION_MANAGER = "rdma_cm"
 
 SUBNET_MANAGER = "issm"
 """Prefix of the device that makes a port the subnet manager's (kernel user_mad documentation).
-No job needs it; the shared plugin no longer gives it."""
+Jobs do without it; the shared plugin gives it (v1.5.3: rdmamap v1.1.0, GetRdmaCharDevices)."""
+
+ACCESS = "rwm"
+"""What a container can do with each node, as from the shared plugin (pkg/resources)."""
 
 CM_DEVICE = "rdma-cm"
 """The name of the connection manager in our CDI specification."""
@@ -130,7 +133,7 @@ class RdmaAnswers:
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
         """Return the container response for the HCAs of *devices*.
 
-        In a shared pool these are all HCAs of the pool except lost ones.
+        In a shared pool these are all healthy HCAs of the pool.
 
         Raises:
             UnreadableError: an HCA has lost its device nodes.
@@ -194,8 +197,7 @@ def hca_response(
         nodes.append(f"{DIRECTORY}/{CONNECTION_MANAGER}")
     for node in dict.fromkeys(nodes):
         path = f"/dev/{node}"
-        # No "m": nothing in a container makes device nodes.
-        response.devices.add(container_path=path, host_path=path, permissions="rw")
+        response.devices.add(container_path=path, host_path=path, permissions=ACCESS)
     return response
 
 
@@ -207,8 +209,8 @@ def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[
     """
     wanted = {key_of(device.id) for device in devices}
     if resource.pool.mode is SharingMode.SHARED:
-        healthy = {key_of(device.id) for device in resource.devices if device.is_healthy}
-        wanted = {key for key in resource.hcas if key in healthy or key in wanted}
+        # Where all have just failed, what the kubelet chose: it has not heard of it yet.
+        wanted = set(resource.hcas).difference(resource.unhealthy) or wanted
     present_hcas(resource.hcas, sorted(wanted))
     return {key: hca for key, hca in resource.hcas.items() if key in wanted}
 

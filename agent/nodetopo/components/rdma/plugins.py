@@ -213,10 +213,12 @@ class HcaPlugins:
     def _account(self, resource: RdmaResource, ids: Sequence[str]) -> Mapping[str, object]:
         """Return the keys of the log line for an allocation of *ids*."""
         pairing, keys = self._pairing, dict.fromkeys(map(key_of, ids))
+        if resource.pool.mode is SharingMode.SHARED:
+            keys = dict.fromkeys(key for key in resource.hcas if key not in resource.unhealthy)
         hcas = [resource.hcas[key].name for key in keys if key in resource.hcas]
         line: dict[str, object] = {"hcas": hcas, "mode": resource.pool.mode.value}
         if resource.pool.mode is SharingMode.SHARED:
-            return {**line, "said": "a container gets every HCA of a shared pool"}
+            return {**line, "said": "a container gets every healthy HCA of a shared pool"}
         positions = {one.key: at for at, one in enumerate(self._known)}
         gpus = self._joint.partner_positions(ids)
         if pairing is None or not gpus:
@@ -235,7 +237,7 @@ class HcaPlugins:
     ) -> RdmaOffer:
         """Write the CDI specification if answers name its devices; it has HCAs *taken*, too.
 
-        Return *offered* with every device Unhealthy that the specification does not define.
+        Return *offered* with every HCA unhealthy that the specification does not define.
         """
         self._cdi_problem = None
         if plan.cdi_dir is None or plan.answers.hand_over is not RdmaHandOver.CDI_CRI:
@@ -259,14 +261,8 @@ class HcaPlugins:
         return replace(
             offered,
             resources=tuple(
-                replace(
-                    resource,
-                    devices=tuple(
-                        device
-                        if cdi_name(key_of(device.id)) in defined
-                        else replace(device, is_healthy=False)
-                        for device in resource.devices
-                    ),
+                resource.with_unhealthy(
+                    key for key in resource.hcas if cdi_name(key) not in defined
                 )
                 for resource in offered.resources
             ),
@@ -278,6 +274,14 @@ class HcaPlugins:
         for refusal in offered.refusals:
             if refusal not in self._offer.refusals:
                 log.info("HCAs not offered", reason=refusal.reason)
+        told = {resource.exception for resource in self._offer.resources}
+        for resource in offered.resources:
+            if resource.exception not in (None, *told):
+                log.warning(
+                    "HCAs offered that are usually left out",
+                    resource=resource.name,
+                    reason=resource.exception,
+                )
         names = [resource.name for resource in offered.resources]
         if names != [resource.name for resource in self._offer.resources]:
             log.info("resources offered", resources=names)

@@ -2,9 +2,10 @@
 
 Its keys, defaults and limits: k8s-rdma-shared-dev-plugin 410b0f3, README.md, pkg/types/types.go,
 and ``ValidateConfigs`` of pkg/resources/resources_manager.go. All input accepted by that plugin is
-accepted, including keys in another case, as Go reads them; accepted input that cannot work causes a
-warning. Three keys are extensions that the plugin ignores: ``mode`` and ``issm`` of an entry, and
-``hcas`` of its selectors. YAML is read as well as JSON.
+accepted, including unknown keys, and keys in another case, as Go reads them; accepted input that
+cannot work or has no effect causes a warning. Four keys are extensions that the plugin ignores:
+``mode``, ``issm`` and ``numa`` of an entry, and ``hcas`` of its selectors. YAML is read as well as
+JSON.
 """
 
 import re
@@ -21,8 +22,9 @@ from nodetopo.rdma.selection import LINK_TYPES
 
 DEFAULT_PREFIX = "rdma"
 
-MOST_POOLS = 64
-"""Each pool is a device plugin with separate threads; real files have up to one for each HCA."""
+MANY_POOLS = 64
+"""Beyond it, a warning: each pool is a device plugin with separate threads, and real files have up
+to one for each HCA."""
 
 LONGEST_NAME = 63
 """Characters of the part after the slash (k8s.io/apimachinery ``IsQualifiedName``)."""
@@ -36,6 +38,7 @@ _ENTRY_KEYS = (
     "devices",
     "mode",
     "issm",
+    "numa",
 )
 _SELECTOR_KEYS = ("vendors", "deviceIDs", "drivers", "ifNames", "linkTypes", "hcas")
 _CURE = "correct the file; docs/operate/rdma.md describes it"
@@ -60,7 +63,7 @@ def parse(
     text: str,
     *,
     mode: SharingMode = SharingMode.SHARED,
-    with_issm: bool = False,
+    with_issm: bool = True,
 ) -> RdmaConfig:
     """Return the pools of the file *name*, whose content is *text*.
 
@@ -79,8 +82,11 @@ def parse(
     if "configList" not in keys or not keys["configList"].items():
         (keys.get("configList") or root).refuse("no resource is configured", _CURE)
     entries = keys["configList"].items()
-    if len(entries) > MOST_POOLS:
-        keys["configList"].refuse(f"{len(entries)} resources where {MOST_POOLS} are accepted")
+    if len(entries) > MANY_POOLS:
+        reader.warnings.append(
+            f"{keys['configList'].where}: {len(entries)} resources, each with threads of its own: "
+            f"more than {MANY_POOLS} are a burden"
+        )
     seen: dict[str, Value] = {}
     pools = []
     for entry in entries:
@@ -132,12 +138,12 @@ class _Reader:
                     f"{word!r} is no mode", f"one of {', '.join(SharingMode)}{close}"
                 )
             mode = SharingMode(word)
-        with_issm = self.with_issm
-        if "issm" in keys:
-            flag = keys["issm"].scalar()
-            if not isinstance(flag, bool):
-                keys["issm"].expected("true or false")
-            with_issm = flag
+        with_issm = self.flag(keys["issm"]) if "issm" in keys else self.with_issm
+        with_numa = "numa" in keys and self.flag(keys["numa"])
+        if "numa" in keys and not with_numa and mode is not SharingMode.SHARED:
+            self.warnings.append(
+                f"{keys['numa'].where}: devices of mode {mode} have NUMA nodes whatever numa says"
+            )
         if "rdmaHcaMax" in keys:
             most = self.count(keys["rdmaHcaMax"], "devices")
         else:
@@ -149,6 +155,7 @@ class _Reader:
             selectors=self.selectors(entry, keys),
             mode=mode,
             with_issm=with_issm,
+            with_numa=with_numa,
         )
 
     def selectors(self, entry: Value, keys: Mapping[str, Value]) -> Selectors:
@@ -196,9 +203,9 @@ class _Reader:
         )
 
     def known(self, value: Value, names: tuple[str, ...]) -> dict[str, Value]:
-        """Return the known entries of a mapping without null ones; reject unknown keys.
+        """Return the known entries of a mapping without null ones; warn of unknown keys.
 
-        Go reads a key in any case, and the last of several equal ones.
+        Go reads a key in any case, the last of several equal ones, and no unknown key.
         """
         if value.is_null():
             return {}
@@ -208,8 +215,10 @@ class _Reader:
         for word, entry in value.entries().items():
             name = spelled.get(word.lower())
             if name is None:
-                close = did_you_mean(word, names).lstrip("; ")
-                entry.refuse(f"unknown key {word!r}", close or f"keys are {', '.join(names)}")
+                self.warnings.append(
+                    f"{entry.where}: unknown key {word!r} is ignored{did_you_mean(word, names)}"
+                )
+                continue
             if name != word:
                 self.warnings.append(f"{entry.where}: {word} is read as {name}")
             if not entry.is_null():
@@ -229,6 +238,14 @@ class _Reader:
         if not text.isprintable():
             value.refuse("a text with control characters")
         return text
+
+    @staticmethod
+    def flag(value: Value) -> bool:
+        """Return a truth value."""
+        flag = value.scalar()
+        if not isinstance(flag, bool):
+            value.expected("true or false")
+        return flag
 
     @staticmethod
     def count(value: Value, what: str) -> int:

@@ -5,7 +5,7 @@ that address. The kubelet counts tokens and keeps NUMA nodes; a token's id conta
 a choice among tokens is a choice among HCAs.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -29,6 +29,8 @@ class RdmaResource:
         hcas: by the part of a device's id that names the HCA; lost ones included.
         positions: of those HCAs in the snapshot that was offered.
         tokens: how many devices each of those HCAs is.
+        unhealthy: which of those HCAs are not handed out.
+        exception: why they are offered although HCAs like them are left out; ``None`` for others.
     """
 
     pool: Pool
@@ -36,11 +38,26 @@ class RdmaResource:
     hcas: Mapping[str, Hca] = field(hash=False)
     positions: Mapping[str, int] = field(hash=False)
     tokens: Mapping[str, int] = field(hash=False)
+    unhealthy: frozenset[str] = frozenset()
+    exception: str | None = None
 
     @property
     def name(self) -> str:
         """The resource's name."""
         return self.pool.resource
+
+    def with_unhealthy(self, keys: Iterable[str]) -> "RdmaResource":
+        """Return the resource with the HCAs *keys* unhealthy as well.
+
+        A device of a shared pool stands for the whole pool: it is Unhealthy once every HCA is.
+        """
+        unhealthy = self.unhealthy.union(keys).intersection(self.hcas)
+        is_any_left = self.pool.mode is SharingMode.SHARED and len(unhealthy) < len(self.hcas)
+        devices = tuple(
+            replace(device, is_healthy=is_any_left or key_of(device.id) not in unhealthy)
+            for device in self.devices
+        )
+        return replace(self, devices=devices, unhealthy=unhealthy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +83,8 @@ def offer_hcas(
     keys of HCAs that were offered before: they stay, whatever a snapshot says of them, since pods
     may have them; without a uverbs device they are Unhealthy.
 
-    *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place; its
-    devices are Unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an
+    *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place and
+    counts as unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an
     exclusive one advertises each HCA once. A pool without an HCA is not offered.
     """
     hcas = snapshot.hcas or ()
@@ -91,7 +108,8 @@ def offer_hcas(
         tokens = tuple(_tokens(pool, len(own)))
         problem = None
         if not own:
-            problem = "no HCA of this node matches it"
+            left_out = sum(each.resource == pool.resource for each in selection.exclusions)
+            problem = _nothing_left(left_out, paired=len(selection.hcas[pool.resource]))
         elif not any(tokens):
             problem = "rdmaHcaMax is 0"
         elif sum(tokens) > MOST_DEVICES:
@@ -100,7 +118,7 @@ def offer_hcas(
             # No fault of the node: a file for a whole cluster has pools that some nodes lack.
             refusals.append(Refusal(resource=None, reason=f"{pool.resource}: {problem}"))
             continue
-        if not all(tokens):
+        if not all(tokens) and pool.mode is not SharingMode.SHARED:
             idle = ", ".join(
                 hcas[at].name for at, count in zip(own, tokens, strict=True) if not count
             )
@@ -109,25 +127,25 @@ def offer_hcas(
         devices = [
             PluginDevice(
                 id=f"{keys[position]}{REPLICA}{token}",
-                is_healthy=keys[position] not in bad,
-                numa_nodes=_nodes(hcas[position]),
+                is_healthy=True,
+                numa_nodes=_nodes(hcas[position]) if pool.reports_numa else (),
             )
             for position, count in zip(own, tokens, strict=True)
             for token in range(count)
         ]
         if pool.mode is SharingMode.SHARED and not _is_on_one_node([hcas[at] for at in own]):
             devices = [replace(device, numa_nodes=()) for device in devices]
-        resources.append(
-            RdmaResource(
-                pool=pool,
-                devices=with_nodes(devices, snapshot),
-                hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
-                positions=MappingProxyType({keys[at]: at for at in own}),
-                tokens=MappingProxyType(
-                    {keys[at]: count for at, count in zip(own, tokens, strict=True)}
-                ),
-            )
+        resource = RdmaResource(
+            pool=pool,
+            devices=with_nodes(devices, snapshot),
+            hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
+            positions=MappingProxyType({keys[at]: at for at in own}),
+            tokens=MappingProxyType(
+                {keys[at]: count for at, count in zip(own, tokens, strict=True)}
+            ),
+            exception=selection.exceptions.get(pool.resource),
         )
+        resources.append(resource.with_unhealthy(bad))
     return RdmaOffer(resources=tuple(resources), refusals=tuple(refusals))
 
 
@@ -149,6 +167,15 @@ def _tokens(pool: Pool, hcas: int) -> Iterator[int]:
         return
     for number in range(hcas):
         yield pool.most // hcas + (number < pool.most % hcas)
+
+
+def _nothing_left(left_out: int, *, paired: int) -> str:
+    """Return why a pool has no HCA: of those that match, *left_out* and *paired* with a GPU."""
+    counts = {"left out": left_out, "paired with a GPU": paired}
+    if not any(counts.values()):
+        return "no HCA of this node matches it"
+    became = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"no HCA that matches it is free: {became}"
 
 
 def _nodes(hca: Hca) -> tuple[int, ...]:

@@ -37,7 +37,9 @@ class HcaSettings(GpuSettings):
         is_live=True,
     )
     rdma_issm: bool = RDMA.switch(
-        False, "give containers the devices of a subnet manager too", is_live=True
+        True,  # as that plugin
+        "give containers the devices of a subnet manager too",
+        is_live=True,
     )
     rdma_hand_over: str = RDMA.choice(
         "device-specs",  # which every runtime understands

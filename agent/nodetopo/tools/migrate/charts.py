@@ -347,11 +347,13 @@ RDMA_CONFIG: Table = {
     ),
     "configList[].resourceName": _rule(
         Verdict.DIFFERS,
-        "rdma-config offers $resource with as many devices, and a container gets every HCA of it "
-        "as before. Devices are named after HCAs and taken back when a port is down; storage "
-        "cards and functions of a whole card are left out unless ifNames names them; nothing is "
-        "set up on interfaces. With `mode: chosen` in its entry they have NUMA nodes, and a "
-        "container gets those alone that are nearest to its GPUs",
+        "rdma-config offers $resource with as many devices without NUMA nodes, and a container "
+        "gets the device nodes of every HCA of it as before, except HCAs whose ports are down. "
+        "Devices are named after HCAs; storage cards and functions of a whole card are left out "
+        "unless ifNames names them or the entry matches nothing else, and without an HCA the "
+        "resource is not registered; nothing is set up on interfaces. `numa: true` in its entry "
+        "adds the NUMA node; with `mode: chosen` devices have it, and a container gets those "
+        "alone that are nearest to its GPUs",
         "rdma",
     ),
     **_each("resourcePrefix rdmaHcaMax", _RDMA_READ, "configList[]."),
@@ -359,7 +361,7 @@ RDMA_CONFIG: Table = {
         Verdict.SET, "the same as selectors.ifNames, which is the newer name", "rdma"
     ),
     **_each("vendors deviceIDs drivers ifNames linkTypes", _RDMA_READ, "configList[].selectors."),
-    **_each("mode issm", _rule(Verdict.SAME, "a key of rdma-config's own"), "configList[]."),
+    **_each("mode issm numa", _rule(Verdict.SAME, "a key of rdma-config's own"), "configList[]."),
     "configList[].selectors.hcas": _rule(Verdict.SAME, "a key of rdma-config's own"),
 }
 

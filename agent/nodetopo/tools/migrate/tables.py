@@ -59,7 +59,10 @@ class _TableReader:
                 self.read(inner, inner_path, inner_about)
             else:
                 means = f"no key of {self._program}{maybe(word, siblings_of(self._table, path))}"
-                self._add(inner, inner_about, Verdict.UNKNOWN, means, line)
+                # Go's reader and rdma-config ignore unknown keys alike.
+                is_ignored = self._form is Form.RDMA_CONFIG
+                verdict = Verdict.IGNORED if is_ignored else Verdict.UNKNOWN
+                self._add(inner, inner_about, verdict, means, line)
         self._ledger.settings_of_place(scope)
 
     def _is_section(self, path: str) -> bool:

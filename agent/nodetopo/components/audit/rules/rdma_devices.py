@@ -57,7 +57,7 @@ class RdmaPools:
         """Return the meaning of *device* for a container; ``None`` if its plugin is unknown.
 
         Our pools with HCAs on several NUMA nodes report none in mode ``shared``, and each HCA's
-        node otherwise; pools on a single node report it in every mode.
+        node otherwise; what a pool on a single node reports does not show its mode.
         """
         if is_digits(device):
             return Meaning.NUMBER

@@ -184,7 +184,7 @@ def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     why="Under restricted and single-numa-node the kubelet admits a pod only if all its resources "
     "prefer the same NUMA nodes: 8 GPUs of two nodes beside 1 HCA of one are always rejected.",
     remedy="let the pod ask for so many HCAs that they need the NUMA nodes of its GPUs, or offer "
-    "them in a pool over all NUMA nodes in mode shared, which is bound to none; or set "
+    "them in a pool in mode shared without the key numa, which is bound to none; or set "
     "topologyManagerPolicy: best-effort and restart the kubelet",
     reference=f"{_DOCS}#policy-restricted",
 )

@@ -1,0 +1,3 @@
+module github.com/vishvananda/netlink
+
+go 1.24
