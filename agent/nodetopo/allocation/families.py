@@ -227,6 +227,20 @@ def most(family: Family, slices: Slices) -> Family:
     return family
 
 
+def at_least(family: Family, slices: Slices, bound: int) -> Family:
+    """Return the sets of *family* whose integer is *bound* or more."""
+    if bound >> len(slices):
+        return 0
+    equal, more = family, 0
+    for place, one in reversed(tuple(enumerate(slices))):
+        if bound >> place & 1:
+            equal &= one
+        else:
+            more |= equal & one
+            equal &= ~one
+    return equal | more
+
+
 def value(slices: Slices, mask: int) -> int:
     """Return the integer of one set."""
     return sum((one >> mask & 1) << place for place, one in enumerate(slices))

@@ -30,7 +30,7 @@ _BANDWIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
 _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 _FIRST = ("degraded",)
-_LAST = ("broken_partitions", "reach_gb_s", "order")
+_LAST = ("broken_partitions", "shortfall_gb_s", "reach_gb_s", "order")
 
 TERMS: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
     {
@@ -60,13 +60,25 @@ a job of one GPU sends nothing to other GPUs, and half to nine tenths of all job
 """
 
 
+NOT_OF_ONE = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "shortfall_gb_s"})
+"""The terms without a meaning for one GPU, which sends nothing."""
+
+NOT_OF_TWO = frozenset({"pair_bandwidth_gb_s"})
+"""The pair of two GPUs is the set, whose bandwidth was compared."""
+
+
 def terms_for(policy: Policy, size: int) -> tuple[str, ...]:
     """Return the terms that *policy* compares for requests of *size* GPUs.
 
     Under ``nic-required`` a pod with one GPU may be a rank of a larger job.
     """
     order = TERMS[policy]
-    if size != 1 or policy is Policy.NIC_REQUIRED:
+    if size == 2:
+        return tuple(name for name in order if name not in NOT_OF_TWO)
+    if size != 1:
+        return order
+    order = tuple(name for name in order if name not in NOT_OF_ONE)
+    if policy is Policy.NIC_REQUIRED:
         return order
     start = order.index(_HCAS[0])
     return (*order[:start], *HCAS_OF_ONE, *order[start + len(_HCAS) :])

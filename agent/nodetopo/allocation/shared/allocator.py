@@ -70,7 +70,7 @@ class SharedAllocator:
         )
         self._totals = tuple(map(len, self._devices.of_gpu))
         self._search = search_for(self._leaves, len(self._devices.gpu))
-        whole = Explanation(snapshot, self._leaves.terms.modelled, rules)
+        whole = Explanation(snapshot, self._leaves.terms.facts, rules)
         is_mig = self._leaves.is_isolated and not any(REPLICA in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
         self._explanation = SharedExplanation(whole, self._leaves, what)
@@ -80,7 +80,7 @@ class SharedAllocator:
     @property
     def facts(self) -> Facts:
         """All of the machine that answers depend on, except which GPUs are lost."""
-        return self._leaves.terms.modelled
+        return self._leaves.terms.facts
 
     @property
     def explanation(self) -> SharedExplanation:

@@ -102,7 +102,7 @@ class Placement:
         explanation = (
             allocator.explanation
             if isinstance(allocator, SharedAllocator)
-            else Explanation(snapshot, allocator.facts, rules)
+            else Explanation(snapshot, allocator.facts, rules, allocator.value_of_all)
         )
         bad = {gpu for gpu, verdict in health.items() if verdict.is_degraded}
         self._current = _Current(
