@@ -10,6 +10,7 @@ from nodetopo.allocation.allocator import Allocation, Allocator
 from nodetopo.allocation.explain import compared
 from nodetopo.allocation.measured import Measured
 from nodetopo.allocation.rules import Policy, Rules, terms_for
+from nodetopo.allocation.shared.allocator import SharedAllocator
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.test_terms import with_links_down
@@ -122,3 +123,19 @@ def test_noise_never_sends_a_job_over_numa_nodes(name: str, policy: Policy) -> N
                 if figures[each] * 100 >= best * 94 and len({nodes[gpu] for gpu in each}) < spans
             ]
     assert crossed == []
+
+
+@pytest.mark.parametrize("policy", [Policy.BEST, Policy.NIC_REQUIRED])
+def test_replicas_on_gpus_of_equal_bandwidth_stay_on_a_numa_node(policy: Policy) -> None:
+    snapshot = worn(gpu2=1, gpu3=2, gpu4=1)
+    devices = {f"{gpu.id}::{number}": gpu.id for gpu in snapshot.gpus for number in range(2)}
+    allocator = SharedAllocator(snapshot, devices, Rules(policy=policy), spread=True)
+    free = [name for name, gpu in devices.items() if gpu in {g.id for g in snapshot.gpus[2:5]}]
+    answer = allocator.allocate(available=free, size=2)
+    assert (answer.indices, answer.score.bandwidth_gb_s) == ((2, 3), 400)
+    assert answer.score.counts_as_gb_s == 425
+    assert answer.alternatives[0].lost_at == "numa_nodes"
+    wide = [name for name in free if devices[name] != snapshot.gpus[3].id][::2]
+    other = allocator.describe(wide, free)
+    assert not other.is_optimal
+    assert any("better is GPU2 GPU3: wins on NUMA nodes, 1 against 2" in r for r in other.reasons)

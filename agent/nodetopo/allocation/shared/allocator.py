@@ -134,13 +134,15 @@ class SharedAllocator:
             return self._allocation([taken], [names], None, degraded, is_optimal=False)
         pool, bad = self._pool(available, (), size), self._devices.on_gpus(degraded)
         offered, kept = sound_first(available, (), size, degraded)
-        ours = self._score(taken, pool, bad)
+        best = list(islice(self._ranked(self._pool(offered, kept, size)), 2))
+        top = self._top([self._score(way, pool, bad) for way in (taken, *best)])
+        ours = self._key(self._score(taken, pool, bad, top))
         others = [
             (way, self._devices.lowest(way, set(offered), set(kept)))
-            for way in islice(self._ranked(self._pool(offered, kept, size)), 2)
-            if self._key(ours) != self._key(self._score(way, pool, bad))
+            for way in best
+            if ours != self._key(self._score(way, pool, bad, top))
         ][:1]
-        is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool, bad))
+        is_best = not others or ours <= self._key(self._score(others[0][0], pool, bad, top))
         return self._allocation(
             [taken, *(way for way, _ in others)],
             [names, *(ids for _, ids in others)],
@@ -212,7 +214,8 @@ class SharedAllocator:
         is_optimal: bool,
     ) -> Allocation:
         bad = self._devices.on_gpus(degraded)
-        scores = [self._score(way, pool, bad) for way in ways]
+        top = self._top([self._score(way, pool, bad) for way in ways])
+        scores = [self._score(way, pool, bad, top) for way in ways]
         return Allocation(
             chosen=names[0],
             indices=scores[0].order,
@@ -232,14 +235,27 @@ class SharedAllocator:
             engine=self._search.name,
         )
 
-    def _score(self, taken: Counts, pool: Pool | None, degraded: int) -> SharedScore:
-        """Return the score of the devices *taken*, by GPU; *degraded* is a mask of GPUs."""
+    def _top(self, scores: Sequence[SharedScore]) -> int:
+        """Return the greatest bandwidth of those that are best in all terms before, 0.1 GB/s."""
+        order = self._leaves.order
+        before = order[: order.index("bandwidth_gb_s")] if len(scores) > 1 else ()
+        best = min([score.figure(name) for name in before] for score in scores)
+        equal = (score for score in scores if [score.figure(name) for name in before] == best)
+        return max(round(10 * (score.bandwidth_gb_s or 0)) for score in equal)
+
+    def _score(self, taken: Counts, pool: Pool | None, degraded: int, top: int = 0) -> SharedScore:
+        """Return the score of the devices *taken*, by GPU; *degraded* is a mask of GPUs.
+
+        *top* is the bandwidth of the widest set that it is compared with, 0.1 GB/s.
+        """
         mask = _touched(taken)
-        whole = self._leaves.terms.score(mask, mask if pool is None else mask | pool.idle)
+        free = mask if pool is None else mask | pool.idle
+        whole = self._leaves.terms.score(mask, free, top=top)
         known = {field.name: getattr(whole, field.name) for field in fields(Score)}
         known["degraded"] = sum(n for gpu, n in enumerate(taken) if degraded >> gpu & 1)
         if self._leaves.is_isolated:
-            known |= {"bandwidth_gb_s": None, "counts_as_gb_s": None, "pair_bandwidth_gb_s": 0.0}
+            nothing = dict.fromkeys(("bandwidth_gb_s", "counts_as_gb_s", "shortfall_gb_s"))
+            known |= {**nothing, "pair_bandwidth_gb_s": 0.0}
         return SharedScore(
             **known,
             gpus=mask.bit_count(),
