@@ -83,6 +83,7 @@ def test_the_best_connected_gpus_stay_free() -> None:
     broken = with_links_down(H100, 3, 18)
     one = allocate(broken, 1)
     assert (one.indices, one.alternatives[0].lost_at) == ((3,), "reach_gb_s")
+    assert "GPU3 has 0 of 18 NVLinks" in one.reasons
     seven = allocate(broken, 7, free=[gpu for gpu in range(8) if gpu not in one.indices])
     assert seven.score.bandwidth_gb_s == 450
 
