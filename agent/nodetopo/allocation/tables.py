@@ -72,6 +72,7 @@ class Tables:
         self._has_near_pairs = has_near(alike(facts.hops[a][b] for a, b in pairs))
         self._bandwidths: dict[int, Slices] = {}
         self._counted: dict[int, Mapping[int, int]] = {}
+        self._near: dict[int, bool] = {}
         self._pairs: dict[frozenset[tuple[int, int]], Slices] = {}
         self._fixed: dict[str, Slices] = {}
         self._build: Mapping[str, Callable[[], Slices]] = {
@@ -150,6 +151,13 @@ class Tables:
             self._counted[size] = counted
         return counted
 
+    def _is_near(self, size: int) -> bool:
+        """Return whether different bandwidths of sets of *size* can count as equal."""
+        near = self._near.get(size)
+        if near is None:
+            near = self._near[size] = has_near(self.counted(size))
+        return near
+
     def widest(self, family: Family, size: int) -> int:
         """Return the greatest bandwidth of *family*, which are sets of *size*; 0.1 GB/s."""
         slices = self._bandwidth(size)
@@ -159,7 +167,7 @@ class Tables:
         """Return the sets of *family* with nearly the bandwidth of the widest."""
         slices = self._bandwidth(size)
         widest = most(family, slices)
-        if not has_near(self.counted(size)):
+        if not self._is_near(size):
             return widest
         return at_least(family, slices, near_share(value(slices, highest(widest))))
 
@@ -243,24 +251,34 @@ class Tables:
         return found | families.rings(searched) if any(searched) else found
 
     def _pair_losses(self, free: int) -> Slices:
-        """Return by how much the pairs of a set are below the widest; in units of all losses."""
-        hops = self._facts.hops
-        everyone = self.families.everyone
-        counted = pairs_alike(hops, free if self._has_near_pairs else everyone)
+        """Return by how much the pairs of a set are below the widest; in units of all losses.
+
+        They count as they do among the pairs of *free* GPUs.
+        """
+        if not self._has_near_pairs:
+            if "pair_bandwidth_gb_s" not in self._fixed:
+                counted = pairs_alike(self._facts.hops, self.families.everyone)
+                self._fixed["pair_bandwidth_gb_s"] = self._new_pair_losses(counted)
+            return self._fixed["pair_bandwidth_gb_s"]
+        counted = pairs_alike(self._facts.hops, free)
         key = frozenset(counted.items())
         slices = self._pairs.get(key)
         if slices is None:
-            widest = max(counted.values(), default=0)
-            unit = gcd(*(widest - hop for hop in counted.values())) or 1
-            rows = [
-                [(widest - counted.get(hops[a][b], widest)) // unit for b in range(a)]
-                for a in range(len(hops))
-            ]
-            slices = self.families.pair_sums(rows)
+            slices = self._new_pair_losses(counted)
             if len(self._pairs) == MOST_PAIR_CLASSES:
                 self._pairs.clear()
             self._pairs[key] = slices
         return slices
+
+    def _new_pair_losses(self, counted: Mapping[int, int]) -> Slices:
+        """Return the same for pairs as they are *counted*; others lose nothing."""
+        hops, widest = self._facts.hops, max(counted.values(), default=0)
+        unit = gcd(*(widest - hop for hop in counted.values())) or 1
+        rows = [
+            [(widest - counted.get(hops[a][b], widest)) // unit for b in range(a)]
+            for a in range(len(hops))
+        ]
+        return self.families.pair_sums(rows)
 
     # --- places and HCAs -------------------------------------------------------------------
 
@@ -273,10 +291,9 @@ class Tables:
 
     def _job_values(self, size: int) -> Slices:
         """Return what the sets of *size* are worth to a job, 0.01 GB/s."""
-        families, counted = self.families, self.counted(size)
-        bandwidth = self._bandwidth(size)
-        if has_near(counted):
-            bandwidth = self._new_bandwidth(size, counted)
+        families, bandwidth = self.families, self._bandwidth(size)
+        if self._is_near(size):
+            bandwidth = self._new_bandwidth(size, self.counted(size))
         in_node, in_socket = (
             _union(families.within(group) for group in groups)
             for groups in (self._nodes, self._sockets)
