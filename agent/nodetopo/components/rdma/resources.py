@@ -5,7 +5,7 @@ that address. The kubelet counts tokens and keeps NUMA nodes; a token's id conta
 a choice among tokens is a choice among HCAs.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -28,14 +28,15 @@ class RdmaResource:
         devices: HCA by HCA in the order of PCI addresses, and by token.
         hcas: by the part of a device's id that names the HCA; lost ones included.
         positions: of those HCAs in the snapshot that was offered.
-        tokens: how many devices each of those HCAs is.
+        tokens: the ids of the devices that each of those HCAs is, the lowest token first; an HCA
+            without any is left out.
     """
 
     pool: Pool
     devices: tuple[PluginDevice, ...]
     hcas: Mapping[str, Hca] = field(hash=False)
     positions: Mapping[str, int] = field(hash=False)
-    tokens: Mapping[str, int] = field(hash=False)
+    tokens: Mapping[str, Sequence[str]] = field(hash=False)
 
     @property
     def name(self) -> str:
@@ -115,9 +116,7 @@ def offer_hcas(
                 devices=with_nodes(devices, snapshot),
                 hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
                 positions=MappingProxyType({keys[at]: at for at in own}),
-                tokens=MappingProxyType(
-                    {keys[at]: count for at, count in zip(own, tokens, strict=True)}
-                ),
+                tokens=MappingProxyType(_by_hca(devices)),
             )
         )
     return RdmaOffer(resources=tuple(resources), refusals=tuple(refusals))
@@ -141,6 +140,13 @@ def _tokens(pool: Pool, hcas: int) -> Iterator[int]:
         return
     for number in range(hcas):
         yield pool.most // hcas + (number < pool.most % hcas)
+
+
+def _by_hca(devices: Iterable[PluginDevice]) -> Mapping[str, Sequence[str]]:
+    tokens: dict[str, list[str]] = {}
+    for device in devices:
+        tokens.setdefault(key_of(device.id), []).append(device.id)
+    return tokens
 
 
 def _nodes(hca: Hca) -> tuple[int, ...]:
