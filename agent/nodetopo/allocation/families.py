@@ -108,29 +108,42 @@ class Families:
             slices = _doubled(slices, added(slices, self.sums(row[:gpu])), 1 << gpu)
         return slices
 
+    def most_within(self, slices: Slices) -> Slices:
+        """Return for each set the greatest integer of the sets within it, itself included."""
+        for gpu, lacks in enumerate(self.lacks):
+            slices = greatest(slices, [one << (1 << gpu) for one in among(lacks, slices)])
+        return slices
+
     def rings(self, joined: Sequence[int]) -> Family:
         """Return the sets of three GPUs or more through which a ring closes.
 
         *joined* is for each GPU the mask of those that it reaches. The recurrence of Held and Karp
-        over subsets, for all sets of a size at once: the paths from the highest GPU of a set that
-        end at some other GPU are those through one GPU less, and one hop.
+        over subsets, for all sets at once: the paths from the highest GPU of a set that end at some
+        other GPU are those through one GPU less, and one hop. A path that visits GPUs in ascending
+        order is found in one pass over them; others take a pass more for each descent.
         """
         found = 0
         for start, near in enumerate(joined):
             lower = (1 << start) - 1
             hops = [positions(joined[gpu] & lower) for gpu in range(start)]
-            ends = {gpu: 1 << (1 << gpu) for gpu in positions(near & lower)}
-            closed = 0
-            while ends:
-                further: dict[int, Family] = {}
-                for gpu, before in enumerate(hops):
+            first = {gpu: 1 << (1 << gpu) for gpu in positions(near & lower)}
+            ends, changed = dict(first), near & lower
+            while changed:
+                before, changed = changed, 0
+                for gpu, others in enumerate(hops):
+                    if not (before | changed) & joined[gpu]:
+                        continue
                     paths = 0
-                    for last in before:
+                    for last in others:
                         paths |= ends.get(last, 0)
-                    if paths := paths & self.lacks[gpu]:
-                        further[gpu] = paths << (1 << gpu)
-                        closed |= further[gpu] if near >> gpu & 1 else 0
-                ends = further
+                    paths = (paths & self.lacks[gpu]) << (1 << gpu)
+                    known = ends.get(gpu, 0)
+                    if paths | known != known:
+                        ends[gpu] = paths | known
+                        changed |= 1 << gpu
+            closed = 0
+            for gpu, alone in first.items():
+                closed |= ends[gpu] ^ alone
             found |= closed << (1 << start)
         return found
 

@@ -5,7 +5,7 @@ Which sets are the best of a family by a term is answered from the slices of the
 looked at by itself, however many are equal, except in a mesh, whose rings are counted set by set.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -310,34 +310,24 @@ class Tables:
     def _rail_losses(self) -> Slices:
         """Return how many GPUs of each set have no nearest HCA for themselves.
 
-        As many as the GPUs exceed their HCAs where that is most: by König and Ore, over all
-        unions of the HCAs that are nearest to some GPUs. HCAs that no GPU has in common add up.
+        As many as some of the GPUs exceed the HCAs that are nearest to any of these, where that is
+        most (König and Ore). HCAs that are nearest to the same GPUs count together.
         """
-        hcas = self._facts.hcas
+        families, hcas = self.families, self._facts.hcas
         if not any(hcas):
             return []
-        alone = self.families.numbers(sum(1 << gpu for gpu, near in enumerate(hcas) if not near))
-        losses = [alone]
-        choices = set(filter(None, hcas))
-        while choices:
-            near = {choices.pop()}
-            while overlapping := {one for one in choices if any(one & other for other in near)}:
-                near |= overlapping
-                choices -= overlapping
-            losses.append(self._rail_loss(near))
-        return total(losses)
-
-    def _rail_loss(self, choices: Iterable[int]) -> Slices:
-        families, hcas = self.families, self._facts.hcas
-        unions = {0}
-        for choice in choices:
-            unions |= {union | choice for union in unions}
-        worst: Slices = []
-        for union in unions - {0}:
-            gpus = sum(1 << gpu for gpu, near in enumerate(hcas) if near and not near & ~union)
-            if gpus.bit_count() > union.bit_count():
-                worst = greatest(worst, self._above(families.numbers(gpus), union.bit_count()))
-        return worst
+        near = (
+            sum(1 << gpu for gpu, own in enumerate(hcas) if own >> hca & 1)
+            for hca in range(max(hcas).bit_length())
+        )
+        # More HCAs than the GPUs that they are nearest to are as good as one for each.
+        counts = {gpus: min(n, gpus.bit_count()) for gpus, n in Counter(near).items() if gpus}
+        unused = (
+            constant(families.every ^ families.touching(gpus), n) for gpus, n in counts.items()
+        )
+        all_hcas = constant(families.every, sum(counts.values()))
+        excess = total([families.numbers(families.everyone), *unused])
+        return subtracted(families.most_within(excess), all_hcas)
 
     # --- terms of what is in use -----------------------------------------------------------
 
