@@ -16,7 +16,7 @@ from nodetopo.allocation.terms import Figure, Terms
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_packing import Packing
-from tests.allocation.large_machines import TEN, Kind
+from tests.allocation.large_machines import TEN, Kind, crossed, gaps, half_down
 from tests.bench.irregular import MACHINES
 from tests.bench.latency_rows import requests
 from tests.budget import cases
@@ -66,6 +66,16 @@ def wrong(snapshot: Snapshot, rules: Rules = DEFAULT) -> list[str]:
 @pytest.mark.parametrize("kind", TEN, ids=lambda kind: kind.__name__)
 def test_tables_agree_with_every_set(kind: Kind, seed: int, count: int) -> None:
     assert wrong(kind(Random(f"{kind.__name__} {count} {seed}"), count)) == []
+
+
+@pytest.mark.parametrize("jobs_a_step", [0, 1 << 20], ids=["by kind", "one by one"])
+@pytest.mark.parametrize("kind", [crossed, gaps, half_down], ids=lambda kind: kind.__name__)
+def test_both_ways_to_add_jobs_are_right(
+    kind: Kind, jobs_a_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodetopo.allocation.remainder.JOBS_A_STEP", jobs_a_step)
+    for seed in range(cases(2, 10)):
+        assert wrong(kind(Random(f"{kind.__name__} ways {seed}"), 9)) == []
 
 
 def test_tables_have_the_sets_that_were_measured() -> None:

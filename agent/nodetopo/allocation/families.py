@@ -57,7 +57,7 @@ class Families:
         slices: Slices = []
         for gpu in range(self.count):
             one_more = added(slices, constant((1 << (1 << gpu)) - 1, members >> gpu & 1))
-            slices = _doubled(one_more, slices, 1 << gpu)
+            slices = doubled(one_more, slices, 1 << gpu)
         return slices
 
     def within(self, members: int) -> Family:
@@ -98,14 +98,14 @@ class Families:
         slices: Slices = []
         for gpu, weight in enumerate(weights):
             width = 1 << gpu
-            slices = _doubled(slices, added(slices, constant((1 << width) - 1, weight)), width)
+            slices = doubled(slices, added(slices, constant((1 << width) - 1, weight)), width)
         return slices
 
     def pair_sums(self, weights: Sequence[Sequence[int]]) -> Slices:
         """Return the sum over the pairs of each set of their *weights*, none negative."""
         slices: Slices = []
         for gpu, row in enumerate(weights):
-            slices = _doubled(slices, added(slices, self.sums(row[:gpu])), 1 << gpu)
+            slices = doubled(slices, added(slices, self.sums(row[:gpu])), 1 << gpu)
         return slices
 
     def most_within(self, slices: Slices) -> Slices:
@@ -149,7 +149,10 @@ class Families:
 
     def complement(self, family: Family) -> Family:
         """Return the family of the sets that lack exactly the GPUs of a set of *family*."""
-        return int(f"{family:0{1 << self.count}b}"[::-1], 2)
+        width = 1 << self.count
+        size = -(-width // 8)
+        mirrored = family.to_bytes(size, "little").translate(_MIRRORED)
+        return int.from_bytes(mirrored, "big") >> 8 * size - width
 
     def valued(self, values: Mapping[int, int]) -> Slices:
         """Return the integers of the sets in *values*; any other set's is 0."""
@@ -164,6 +167,8 @@ class Families:
             slices.append(int(plane[::-1], 2))
         return slices
 
+
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 _DIGITS = [bytes(48 + (byte >> place & 1) for byte in range(256)) for place in range(8)]
 
@@ -212,11 +217,11 @@ def greatest(a: Slices, b: Slices) -> Slices:
     """Return the greater of two integers for every set."""
     if not a or not b:
         return a or b
-    pairs = list(zip_longest(a, b, fillvalue=0))
+    triples = [(x, y, x ^ y) for x, y in zip_longest(a, b, fillvalue=0)]
     is_less = 0
-    for x, y in pairs:
-        is_less ^= (is_less ^ y) & (x ^ y)  # a higher bit that differs decides
-    return [x ^ (x ^ y) & is_less for x, y in pairs]
+    for _, y, differ in triples:
+        is_less ^= (is_less ^ y) & differ  # a higher bit that differs decides
+    return [x ^ differ & is_less for x, _, differ in triples]
 
 
 def among(family: Family, slices: Slices) -> Slices:
@@ -273,6 +278,10 @@ def sets_of(family: Family) -> list[int]:
     return sets
 
 
-def _doubled(without: Slices, with_it: Slices, width: int) -> Slices:
+def doubled(without: Slices, with_it: Slices, width: int) -> Slices:
+    """Return the integers of the sets *without* one more GPU, and of those *with_it*.
+
+    *width* is the number of sets without it.
+    """
     pairs = zip_longest(without, with_it, fillvalue=0)
     return [low | high << width for low, high in pairs]
