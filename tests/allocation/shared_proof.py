@@ -16,10 +16,9 @@ from nodetopo.allocation.shared.counts import Choice
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.brute_rings import members
-from tests.allocation.shared_brute_force import ORDERS
+from tests.allocation.shared_brute_force import ORDERS, best_first
 
 FIRST = {"gpus", "load", "doubled"}
-OF_THE_REQUEST = ("idle_gpus", "left")
 
 Cost = tuple[int, int]
 """``load`` and ``doubled``."""
@@ -34,11 +33,18 @@ class GpuSets:
         self._is_mig = is_mig
         self._figures = cache(self._all_figures)
 
-    def key(self, mask: int, idle: int, left: int) -> tuple[object, ...]:
-        """Every term of the set *mask*, and its GPUs; *idle* is a mask."""
-        own = {"idle_gpus": (mask & idle).bit_count(), "left": left, "order": members(mask)}
-        figures = self._figures(mask)
-        return tuple(own[name] if name in own else figures[name] for name in self.order)
+    def best(self, left: Mapping[int, int], idle: int, most: int) -> list[int]:
+        """The *most* best of some sets, best first; *left* is the room in each, *idle* a mask."""
+        terms = {
+            mask: {
+                **self._figures(mask),
+                "idle_gpus": (mask & idle).bit_count(),
+                "left": room,
+                "order": members(mask),
+            }
+            for mask, room in left.items()
+        }
+        return best_first(terms, self.order, most)
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """The *most* best sets of *choice*, best first."""
@@ -46,10 +52,10 @@ class GpuSets:
         others = combinations(members(choice.others), missing)
         masks = [choice.base | sum(1 << gpu for gpu in some) for some in others]
         if not choice.needed:
-            return sorted(masks, key=lambda mask: self.key(mask, 0, 0))[:most]
+            return self.best(dict.fromkeys(masks, 0), 0, most)
         room = {mask: sum(choice.free[gpu] for gpu in members(mask)) for mask in masks}
-        able = [mask for mask in masks if room[mask] >= choice.needed]
-        return sorted(able, key=lambda mask: self.key(mask, choice.idle, room[mask]))[:most]
+        able = {mask: left for mask, left in room.items() if left >= choice.needed}
+        return self.best(able, choice.idle, most)
 
     def _all_figures(self, mask: int) -> Mapping[str, int]:
         return {
@@ -123,7 +129,7 @@ class SharedProof:
             ours = tuple(map(sum, zip(*map(joined, used, taken), strict=True)))
             if ours != cost:
                 return f"load {ours} against {cost}"
-            best = min(masks, key=lambda mask: self.sets.key(mask, 0, 0))
+            (best,) = self.sets.best(dict.fromkeys(masks, 0), 0, 1)
         return "" if chosen == best else f"{chosen:b} against {best:b}"
 
     def _packed(self, free: Sequence[int], least: Sequence[int], size: int) -> int:
@@ -134,9 +140,9 @@ class SharedProof:
         for more in range(len(others) + 1):
             masks = [kept | sum(1 << g for g in some) for some in combinations(others, more)]
             room = {mask: sum(free[gpu] for gpu in members(mask)) - size for mask in masks}
-            able = [mask for mask, left in room.items() if left >= 0]
+            able = {mask: left for mask, left in room.items() if left >= 0}
             if able:
-                return min(able, key=lambda mask: self.sets.key(mask, idle, room[mask]))
+                return self.sets.best(able, idle, 1)[0]
         raise AssertionError("the request cannot be met")
 
     def _counted(self, names: Sequence[str]) -> list[int]:

@@ -23,7 +23,7 @@ from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation import large_machines
-from tests.bench.latency_rows import Asked, Row, requests, shared_on_irregular, whole
+from tests.bench.latency_rows import Asked, Row, requests, shared_on_irregular, switched, whole
 from tests.bench.machines import dead, half_down, odd_box, random_box
 from tests.bench.placement import duration
 
@@ -44,6 +44,7 @@ MACHINES: Mapping[str, Callable[[], Snapshot]] = MappingProxyType(
         "mesh of 10": lambda: large_machines.mesh(Random("mesh 10 0"), 10),
         "DGX-2, a link down": lambda: half_down(machine("dgx-2"), 5, 1),
         "DGX-2, two links down, a GPU dead": lambda: dead(half_down(machine("dgx-2"), 5, 2), 11),
+        "NVSwitch, 17 of 18 links": lambda: half_down(switched(16, 2), 5, 1),
         "PCIe, odd switches, bridges": partial(odd_box, is_even=True),
         "PCIe, and odd lanes": odd_box,
         "PCIe, random distances": random_box,

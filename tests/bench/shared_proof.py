@@ -19,8 +19,16 @@ from nodetopo.model.snapshot import Snapshot
 from tests.allocation import large_machines
 from tests.allocation.shared_proof import SharedProof
 from tests.bench.irregular import MACHINES
+from tests.bench.machines import half_down
+
+
+def one_down(random: Random, count: int) -> Snapshot:
+    """A machine with NVSwitches of which one GPU lacks a link; of 18 links it hardly counts."""
+    return half_down(large_machines.nvswitch(random, count), random.randrange(count), 1)
+
 
 KINDS = (
+    one_down,
     large_machines.crossed,
     large_machines.joined,
     large_machines.gaps,

@@ -1,6 +1,6 @@
 """The terms of one machine for sets given as masks, as integers of which less is better."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, takewhile
@@ -139,20 +139,7 @@ class Terms:
         left = sorted(masks, key=positions)
         names = [name for name in self.order(left[0].bit_count()) if name != "order"]
         figures = [self.figure(name, later) for name in names]
-        rows = {mask: [figure(mask, free) for figure in figures] for mask in left}
-        if not has_near(alike(map(self.modelled_bandwidth, left))):
-            return sorted(left, key=rows.__getitem__)
-        found: list[int] = []
-        while left:
-            best = left
-            for place, name in enumerate(names):
-                most = min(rows[mask][place] for mask in best)
-                if name == "bandwidth_gb_s":
-                    most = -near_share(-most)
-                best = [mask for mask in best if rows[mask][place] <= most]
-            found.append(best[0])
-            left.remove(best[0])
-        return found
+        return in_order({m: [figure(m, free) for figure in figures] for m in left}, names)
 
     def value_left(self, left: int) -> int:
         """Return what the GPUs *left* are worth to later jobs, 0.01 GB/s."""
@@ -262,3 +249,26 @@ class Terms:
 
     def _crowding(self, mask: int, free: int) -> int:
         return term.crowding(self.facts, positions(self._everyone & ~free | mask))
+
+
+def in_order(rows: Mapping[int, list[int]], names: Sequence[str]) -> list[int]:
+    """Return the sets of *rows* best first: each is the best of those that are left.
+
+    *rows* has the terms of each set by *names*, less is better; of sets that are equal in all the
+    first one wins. Sets with nearly the bandwidth of the widest are equal in it
+    (:func:`nodetopo.allocation.bandwidth.near_share`).
+    """
+    place = names.index("bandwidth_gb_s") if "bandwidth_gb_s" in names else None
+    if place is None or not has_near(alike(-row[place] for row in rows.values())):
+        return sorted(rows, key=rows.__getitem__)
+    left, found = list(rows), list[int]()
+    while left:
+        best = left
+        for at in range(len(names)):
+            most = min(rows[mask][at] for mask in best)
+            if at == place:
+                most = -near_share(-most)
+            best = [mask for mask in best if rows[mask][at] <= most]
+        found.append(best[0])
+        left.remove(best[0])
+    return found

@@ -1,18 +1,19 @@
 """The best of the GPU sets that sharing leaves open: from the tables of all sets or over a tree."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Protocol
 
 from nodetopo.allocation.engines import BEST_OF_TREE, CostBits
-from nodetopo.allocation.families import Slices, at_least, highest, least
+from nodetopo.allocation.families import Family, Slices, at_least, highest, least
 from nodetopo.allocation.masks import bits, positions
 from nodetopo.allocation.score import hca_distance
 from nodetopo.allocation.shared.counts import Choice
 from nodetopo.allocation.shared.terms import Leaves
+from nodetopo.allocation.terms import in_order
 from nodetopo.allocation.tree import Node
 
 Ways = dict[tuple[int, int], int]
@@ -35,7 +36,17 @@ class SetSearch(Protocol):
         ...
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
-        """Return the *most* best sets, best first; fewer only where there are fewer."""
+        """Return the *most* best sets, best first; fewer only where there are fewer.
+
+        Each is the best of those that are left.
+        """
+        ...
+
+    def top(self, choice: Choice) -> int:
+        """Return the bandwidth of which a set needs a share to be equal to the best, 0.1 GB/s.
+
+        It is the greatest of the sets that equal the best in all terms before.
+        """
         ...
 
 
@@ -63,26 +74,40 @@ class TableSets:
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """Return the *most* best sets, best first."""
-        tables = self._terms.tables
-        family = tables.sets(choice.base | choice.others, choice.base, choice.count)
-        of_request: dict[str, Slices] = {"idle_gpus": [], "left": []}
-        if choice.needed:
-            room = tables.families.sums(choice.free)
-            family = at_least(family, room, choice.needed)
-            of_request = {"idle_gpus": tables.families.numbers(choice.idle), "left": room}
+        family, of_request = self._all(choice)
         sets: list[int] = []
         while family and len(sets) < most:
             best = family
             for name in self._names:
                 if best == 1 << highest(best):
                     break
-                if name in of_request:
-                    best = least(best, of_request[name])
-                else:
-                    best = tables.best(name, best, 0, choice.count)
+                best = self._best(name, best, choice, of_request)
             sets.append(highest(best))
             family ^= best
         return sets
+
+    def top(self, choice: Choice) -> int:
+        """Return the greatest bandwidth of the sets that equal the best in all terms before."""
+        family, of_request = self._all(choice)
+        for name in takewhile(lambda name: name != "bandwidth_gb_s", self._names):
+            family = self._best(name, family, choice, of_request)
+        return self._terms.tables.widest(family, choice.count)
+
+    def _all(self, choice: Choice) -> tuple[Family, Mapping[str, Slices]]:
+        """Return the sets of *choice*, and its terms that depend on the request."""
+        tables = self._terms.tables
+        family = tables.sets(choice.base | choice.others, choice.base, choice.count)
+        if not choice.needed:
+            return family, {"idle_gpus": [], "left": []}
+        room, idle = tables.families.sums(choice.free), tables.families.numbers(choice.idle)
+        return at_least(family, room, choice.needed), {"idle_gpus": idle, "left": room}
+
+    def _best(
+        self, name: str, family: Family, choice: Choice, of_request: Mapping[str, Slices]
+    ) -> Family:
+        if name in of_request:
+            return least(family, of_request[name])
+        return self._terms.tables.best(name, family, 0, choice.count)
 
 
 class TreeSets:
@@ -132,8 +157,23 @@ class TreeSets:
                 solve(replace(part, base=base, others=others))
                 base |= bit
         if not self.is_exact:
-            sets.sort(key=lambda mask: _key(self._leaves, mask, choice))
+            sets = self._in_order(sets, choice)
         return sets[:most]
+
+    def top(self, choice: Choice) -> int:
+        """Return the bandwidth of the best set: on a tree only sets as wide are equal."""
+        return self._leaves.bandwidth(self.ranked(choice, 1)[0])
+
+    def _in_order(self, sets: Iterable[int], choice: Choice) -> list[int]:
+        rows = {}
+        for mask in sorted(sets, key=positions):
+            terms = {
+                **self._leaves.figures(mask),
+                "idle_gpus": (mask & choice.idle).bit_count() if choice.needed else 0,
+                "left": choice.room(mask) if choice.needed else 0,
+            }
+            rows[mask] = [terms[name] for name in self._leaves.of_the_set]
+        return in_order(rows, self._leaves.of_the_set)
 
 
 class _Layout(CostBits):
@@ -249,13 +289,3 @@ def _merged(a: Mapping[tuple[int, int], int], b: Ways) -> Ways:
             if way not in merged or both < merged[way]:
                 merged[way] = both
     return merged
-
-
-def _key(leaves: Leaves, mask: int, choice: Choice) -> tuple[list[int], tuple[int, ...]]:
-    """Return what sorts the set *mask* by its terms and, where these are equal, by its GPUs."""
-    terms = {
-        **leaves.figures(mask),
-        "idle_gpus": (mask & choice.idle).bit_count() if choice.needed else 0,
-        "left": choice.room(mask) if choice.needed else 0,
-    }
-    return [terms[name] for name in leaves.of_the_set], positions(mask)
