@@ -59,7 +59,7 @@ whatever its health ([allocate.md](../reference/allocate.md#the-cdi-specificatio
 that is off the bus may send none, and some (79, 119, 120) are known not to arrive |
 | each scan of NVML | which GPUs are lost, the driver's recovery action (field 230), memory rows \
 and pages that wait for a reset or could not be replaced, whether the SRAM had more errors than \
-NVIDIA's threshold for an RMA, how many NVLinks are up |
+NVIDIA's threshold for an RMA, how many NVLinks are up, how many lanes the PCIe link trained to |
 | the PCI bus, each scan | GPUs that were there and are gone, whatever NVML says |
 | how NVML fares | a call that does not return, a library that refuses everything |
 
@@ -75,11 +75,14 @@ did not come again for {_RULES.degraded_s / 3600:g} h, or a reset was seen |
 | `rma` | Unhealthy | an operator says so |
 
 *Looks sound*: NVML answers for it, the driver asks for nothing, nothing waits for a reset, and as
-many NVLinks are up as ever were in this boot (in MIG mode they do not count). What the driver told
-holds while a call does not tell, as rows while MIG is on. *After a reset*: the driver says that no
-recovery action is open, or a reset showed itself: an action that was open is not, rows that waited
-wait no more, the count of errors since the driver was loaded became smaller. A driver that does not
-know field 230 and shows none of these leaves the GPU Unhealthy until a reboot.
+many NVLinks are up as ever were in this boot (in MIG mode they do not count). A PCIe link with
+fewer lanes than GPU and slot can do makes the GPU `degraded` (`PcieLanesMissing`, check PCI-001),
+and keeps no other fault alive: it can last as long as the GPU is in its slot. The width, unlike the
+generation, does not drop while a GPU idles; one that is not reported is no fault. What the driver
+told holds while a call does not tell, as rows while MIG is on. *After a reset*: the driver says
+that no recovery action is open, or a reset showed itself: an action that was open is not, rows that
+waited wait no more, the count of errors since the driver was loaded became smaller. A driver that
+does not know field 230 and shows none of these leaves the GPU Unhealthy until a reboot.
 
 ## The protocol
 

@@ -29,9 +29,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "internals" / "placement.md"
 MEANING: Mapping[str, str] = MappingProxyType(
     {
         "degraded": "GPUs of the set that are degraded; less is better",
-        "bandwidth_gb_s": "GB/s of the set by its model, as it counts; more is better",
-        "counts_as_gb_s": "the bandwidth that it counts as, up to 6 % more",
-        "pair_bandwidth_gb_s": "GB/s of all its pairs added up; more is better",
+        "bandwidth_gb_s": "GB/s of the set by its model; sets with 94 % of the best are equal",
+        "counts_as_gb_s": "that of the best set, if it has 94 % of it; otherwise its own",
+        "pair_bandwidth_gb_s": "GB/s of all its pairs added up, for three GPUs or more; more is "
+        "better",
         "numa_nodes": "NUMA nodes that the set spans; from here on less is better, but for one",
         "sockets": "CPU sockets that it spans",
         "remainder_value": "weighted GB/s that the GPUs left offer later jobs; more is better",
@@ -41,6 +42,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "hca_nearness": "for one GPU, in place of these three: PIX 5, ... SYS 1, off the socket 0",
         "broken_partitions": "PCIe-switch or Fabric-Manager pairs that were whole and would not be",
         "crowding": "sum over NUMA nodes of the square of the GPUs in use there",
+        "shortfall_gb_s": "GB/s by which the bandwidth is below what it counts as",
         "reach_gb_s": "GB/s of the set to all GPUs of the node, so that the best joined stay free",
         "order": "the list of GPU numbers; the lower one wins",
     },
@@ -79,7 +81,7 @@ def terms() -> str:
 
 
 def _place(term: str, policy: Policy) -> str:
-    order = terms_for(policy, 2)
+    order = terms_for(policy, 3)
     if term in order:
         return str(order.index(term) + 1)
     of_one = terms_for(policy, 1)

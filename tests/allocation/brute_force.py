@@ -6,8 +6,8 @@ Figures of every subset are kept, so that thousands of requests to one machine c
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
+from fractions import Fraction
 from functools import cache
-from heapq import nsmallest
 from itertools import combinations
 from typing import TypeVar
 
@@ -21,6 +21,9 @@ EXACT_RINGS = 8
 """A set of up to so many GPUs has all rings counted that share no link, a larger one has one."""
 
 MORE_IS_BETTER = {"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"}
+
+EQUAL = Fraction(94, 100)
+"""The share of a bandwidth that counts as all of it."""
 
 Term = Callable[[int, int], int]
 """(set, free) → a figure; both are bit masks of positions in the universe."""
@@ -63,7 +66,8 @@ class BruteForce:
         self._tabulate()
         self.terms: Mapping[str, Term] = {
             "bandwidth_gb_s": lambda mask, _: self.bandwidth(mask),
-            "pair_bandwidth_gb_s": lambda mask, _: self._pair_sum(mask),
+            "shortfall_gb_s": lambda mask, _: -self.bandwidth(mask),
+            "pair_bandwidth_gb_s": self._pair_sum,
             "numa_nodes": lambda mask, _: _touched(self._nodes, mask),
             "sockets": lambda mask, _: _touched(self._sockets, mask),
             "remainder_value": lambda mask, free: sum(self._worths(free ^ mask)),
@@ -80,8 +84,6 @@ class BruteForce:
         machine, at = self.machine, self._at
         self._links = self._within(machine.links)
         self._hops = self._within(machine.hops)
-        self._level = self._levels()
-        self._counted = {pair: self._level.get(hop, hop) for pair, hop in self._hops.items()}
         self._reach = [sum(hop for p, hop in machine.hops.items() if place in p) for place in at]
         self._rates = self._within(machine.rates)
         self._nodes = _members_of([machine.nodes[place] for place in at])
@@ -97,9 +99,11 @@ class BruteForce:
             frozenset(gpus): width
             for gpus, width in (self.rules.measured.sets if self.rules.measured else {}).items()
         }
-        self.bandwidth = cache(self._counted_bandwidth)
-        self.real_bandwidth = cache(self._bandwidth)
-        self._pair_sum = cache(self._sum_of_pairs)
+        self.bandwidth = cache(self._bandwidth)
+        self._of_size = cache(self._classes_of_size)
+        self._of_pairs = cache(self._classes_of_pairs)
+        self._plain_pairs = cache(self._sum_of_pairs)
+        self._has_classes = self._classes_are_several(self._hops.values())
         self._hca_distance = cache(self._sum_of_steps)
         self._rail_loss = cache(self._without_an_hca)
         self._hcas = cache(self._nearest_hcas)
@@ -115,35 +119,17 @@ class BruteForce:
 
     # --- bandwidth, 0.1 GB/s ---------------------------------------------------------------
 
-    def _levels(self) -> dict[int, int]:
-        """As what each bandwidth of the machine counts: from the top, all within 6 % are one."""
-        machine = self.machine
-        possible = {*machine.hops.values()}
-        measured = self.rules.measured
-        possible.update(measured.sets.values() if measured else ())
-        if not machine.is_switched:
-            at_gpu = [
-                0,
-                *(
-                    sum(n for p, n in machine.links.items() if gpu in p)
-                    for gpu in range(len(machine.gpus))
-                ),
-            ]
-            per_ring = 1 if self.rules.model is Model.RELAY else 2
-            for pair, links in machine.links.items():
-                for count in range(per_ring, max(at_gpu) + 1, per_ring) if links else ():
-                    possible.add(tenths(count * machine.rates[pair]))
-        found: dict[int, int] = {}
-        while possible:
-            top = max(possible)
-            equal = {bandwidth for bandwidth in possible if bandwidth / top >= 0.94}
-            found.update(dict.fromkeys(equal, top))
-            possible -= equal
-        return found
+    def _classes_of_size(self, size: int) -> dict[int, int]:
+        """As what the bandwidth of a later job counts, among all jobs of its size."""
+        everyone = (1 << self._count) - 1
+        return _classes(self.bandwidth(mask) for mask in sets(everyone, 0, size))
 
-    def _counted_bandwidth(self, mask: int) -> int:
-        bandwidth = self.real_bandwidth(mask)
-        return self._level.get(bandwidth, bandwidth)
+    def _classes_of_pairs(self, free: int) -> dict[int, int]:
+        """As what the bandwidth of two free GPUs counts, among all pairs of free GPUs."""
+        return _classes(self._hops[frozenset(pair)] for pair in combinations(members(free), 2))
+
+    def _classes_are_several(self, bandwidths: Iterable[int]) -> bool:
+        return any(width != top for width, top in _classes(bandwidths).items())
 
     def _bandwidth(self, mask: int) -> int:
         """What was measured of the set, or the model."""
@@ -201,12 +187,20 @@ class BruteForce:
     def _sum_of_pairs(self, mask: int) -> int:
         if not mask:
             return 0
-        return self._pair_sum(mask & (mask - 1)) + sum(self._counted[p] for p in _of_lowest(mask))
+        return self._plain_pairs(mask & (mask - 1)) + sum(self._hops[p] for p in _of_lowest(mask))
+
+    def _pair_sum(self, mask: int, free: int) -> int:
+        """The bandwidths of all pairs, each as the highest of its class among the free."""
+        if not self._has_classes:
+            return self._plain_pairs(mask)
+        counted = self._of_pairs(free)
+        return sum(counted[self._hops[frozenset(p)]] for p in combinations(members(mask), 2))
 
     def _worth(self, mask: int) -> int:
         """What a later job gets from a set, 0.01 GB/s: a tenth less for either crossing."""
         nodes, sockets = _touched(self._nodes, mask), _touched(self._sockets, mask)
-        return self.bandwidth(mask) * (10 - (nodes > 1) - (sockets > 1))
+        counted = self._of_size(mask.bit_count())[self.bandwidth(mask)]
+        return counted * (10 - (nodes > 1) - (sockets > 1))
 
     def _worths(self, left: int) -> list[int]:
         """What is left is worth now, and at every moment at which a GPU of *ends* gets free."""
@@ -275,59 +269,75 @@ class BruteForce:
         return tuple(self.universe[member] for member in members(mask))
 
     def best(self, free: int, required: int, size: int) -> int:
-        """The best set; of those that are equal so far only the best in the next term stay."""
-        left = list(_sets(free, required, size))
-        for name in self._names(size):
-            if len(left) == 1:
-                return left[0]
+        """The best set of a request."""
+        return self.best_of(sets(free, required, size), free)[0]
+
+    def best_of(self, sets: Iterable[int], free: int) -> tuple[int, int]:
+        """The best of *sets* of one size, and the greatest bandwidth of those equal until there.
+
+        Of those that are equal so far only the best in the next term stay, but in bandwidth all
+        that have 94 % of the best.
+        """
+        left, top = list(sets), 0
+        for name in self._names(left[0].bit_count()):
+            if name == "bandwidth_gb_s":
+                top = max(map(self.bandwidth, left))
+                left = [mask for mask in left if self.bandwidth(mask) >= EQUAL * top]
+                continue
+            if len(left) == 1 and top:
+                break
             term, sign = self.terms[name], -1 if name in MORE_IS_BETTER else 1
             figures = [sign * term(mask, free) for mask in left]
             least = min(figures)
             left = [mask for mask, figure in zip(left, figures, strict=True) if figure == least]
-        return min(left, key=self.indices)
+        return min(left, key=self.indices), top
 
     def first(self, free: int, required: int, size: int, count: int) -> list[tuple[int, ...]]:
-        """The *count* best sets, best first, as indices."""
-        signed = [(-1 if n in MORE_IS_BETTER else 1, self.terms[n]) for n in self._names(size)]
+        """The *count* best sets of a request as indices."""
+        return self.first_of(sets(free, required, size), free, count)
 
-        def key(mask: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-            return tuple(sign * term(mask, free) for sign, term in signed), self.indices(mask)
+    def first_of(self, able: Iterable[int], free: int, count: int) -> list[tuple[int, ...]]:
+        """The *count* best of *able*: the best, the best of the others, and so on."""
+        left = set(able)
+        found: list[tuple[int, ...]] = []
+        while left and len(found) < count:
+            best, _ = self.best_of(left, free)
+            found.append(self.indices(best))
+            left.remove(best)
+        return found
 
-        return [self.indices(m) for m in nsmallest(count, _sets(free, required, size), key=key)]
-
-    def plain(self, mask: int, free: int) -> dict[str, object]:
-        """The score of a set as the answer prints it: GB/s, and indices."""
+    def plain(self, mask: int, free: int, top: int) -> dict[str, object]:
+        """The score of a set as the answer prints it: GB/s, and indices; *top* of the request."""
         shown: dict[str, object] = {name: term(mask, free) for name, term in self.terms.items()}
+        bandwidth = self.bandwidth(mask)
+        counts_as = top if EQUAL * top <= bandwidth <= top else bandwidth
         has_bandwidth = mask & (mask - 1)
         shown["degraded"] = 0
-        shown["bandwidth_gb_s"] = self.real_bandwidth(mask) / 10 if has_bandwidth else None
-        shown["counts_as_gb_s"] = self.bandwidth(mask) / 10 if has_bandwidth else None
+        shown["bandwidth_gb_s"] = bandwidth / 10 if has_bandwidth else None
+        shown["counts_as_gb_s"] = counts_as / 10 if has_bandwidth else None
+        shown["shortfall_gb_s"] = (counts_as - bandwidth) / 10 if has_bandwidth else None
         shown["reach_gb_s"] = self.terms["reach_gb_s"](mask, free) / 10
-        shown["pair_bandwidth_gb_s"] = self._pair_sum(mask) / 10
+        shown["pair_bandwidth_gb_s"] = self._pair_sum(mask, free) / 10
         worths = self._worths(free ^ mask)
         shown["remainder_value"] = sum(worths) / (100 * len(worths))
         return {**shown, "order": list(self.indices(mask))}
 
-    def key(self, mask: int, free: int) -> tuple[object, ...]:
-        """Every term of a set in the order of the policy, so that less is better."""
-        plain = self.plain(mask, free)
-        plain["bandwidth_gb_s"] = self.bandwidth(mask) / 10
-        signed = ((n, plain[n]) for n in self._names(mask.bit_count()))
-        return (
-            *(-v if n in MORE_IS_BETTER else v for n, v in signed if isinstance(v, int | float)),
-            self.indices(mask),
-        )
-
-    def ranked(
-        self, free: Iterable[int], required: Iterable[int], size: int
-    ) -> list[tuple[object, ...]]:
-        """The keys of all feasible sets of GPU indices, best first."""
-        offered = self.mask(free)
-        sets = _sets(offered, self.mask(required), size)
-        return sorted(self.key(mask, offered) for mask in sets)
+    def answer(self, free: Iterable[int], required: Iterable[int], size: int) -> tuple[int, ...]:
+        """The best set of GPU indices."""
+        return self.indices(self.best(self.mask(free), self.mask(required), size))
 
 
-def _sets(free: int, required: int, size: int) -> Iterator[int]:
+def _classes(bandwidths: Iterable[int]) -> dict[int, int]:
+    """As what each counts: the highest that is reached over steps of no more than 6 %."""
+    found: dict[int, int] = {}
+    for width in sorted({*bandwidths}, reverse=True):
+        higher = [other for other in found if width >= EQUAL * other]
+        found[width] = found[min(higher)] if higher else width
+    return found
+
+
+def sets(free: int, required: int, size: int) -> Iterator[int]:
+    """Every set of *size* within *free* that has all of *required*."""
     missing = size - required.bit_count()
     for some in combinations(bits(free & ~required), missing):
         yield required + sum(some)

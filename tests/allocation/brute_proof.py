@@ -4,14 +4,15 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
+from typing import TypedDict
 
-from nodetopo.allocation.allocator import ALTERNATIVES, Allocator
+from nodetopo.allocation.allocator import ALTERNATIVES, Allocator, preferred
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.remainder import later_masks
 from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.terms import Terms
 from nodetopo.model.snapshot import Snapshot
-from tests.allocation.brute_force import BruteForce
+from tests.allocation.brute_force import BruteForce, sets
 
 REQUIRED_SHARE = 0.3
 """Of random requests, those with required GPUs."""
@@ -20,14 +21,25 @@ KNOWN_SHARE = 0.7
 """Of the GPUs in use, those of which it is known when they get free."""
 
 
+class _Asked(TypedDict):
+    """A request in ids."""
+
+    available: list[str]
+    required: list[str]
+    size: int
+    degraded: list[str]
+    ends: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """GPU indices, how many to choose, and when some of those in use get free."""
+    """GPU indices, how many to choose, when some of those in use get free, and degraded ones."""
 
     free: tuple[int, ...]
     required: tuple[int, ...]
     size: int
     ends: tuple[tuple[int, float], ...] = ()
+    degraded: tuple[int, ...] = ()
 
 
 def every_request(indices: Collection[int], random: Random) -> Iterator[Request]:
@@ -61,6 +73,16 @@ def with_ends(
                 if random.random() < KNOWN_SHARE
             ),
         )
+        for request in requests
+    ]
+
+
+def with_degraded(
+    requests: Iterable[Request], indices: Collection[int], random: Random
+) -> list[Request]:
+    """The same where one to three GPUs are degraded, wherever they are."""
+    return [
+        replace(request, degraded=_some(random, indices, min(random.randint(1, 3), len(indices))))
         for request in requests
     ]
 
@@ -99,38 +121,55 @@ class Proof:
         return found
 
     def _best(self, request: Request) -> list[str]:
-        ids = self.allocator.best(
-            [self._ids[index] for index in request.free],
-            [self._ids[index] for index in request.required],
-            request.size,
-            {self._ids[index]: end for index, end in request.ends},
-        )
-        chosen = tuple(sorted(self._index[one] for one in ids))
+        chosen = preferred(self.allocator, **self._asked(request))
+        indices = tuple(sorted(self._index[one] for one in chosen))
+        able, pool = self._able(request)
         truth = self._truth
-        truth.ends = dict(request.ends)
-        free = truth.mask(request.free)
-        right = truth.best(free, truth.mask(request.required), request.size)
-        if chosen != truth.indices(right):
-            other = truth.plain(truth.mask(chosen), free)
-            return [f"{request}: {_difference(other, truth.plain(right, free))}"]
-        later = later_masks({self._bits[index]: end for index, end in request.ends})
-        taken, offered = self._positions(chosen), self._positions(request.free)
-        score = self._terms.score(taken, offered, later=later)
-        plain = truth.plain(right, free)
+        right, top = truth.best_of(able, pool)
+        plain = truth.plain(right, pool, top)
+        if indices != truth.indices(right):
+            other = truth.plain(truth.mask(indices), pool, top)
+            return [f"{request}: {_difference(other, plain)}"]
+        later = later_masks({self._bits[index]: end for index, end in truth.ends.items()})
+        taken, offered = self._positions(indices), self._positions(truth.indices(pool))
+        score = self._terms.score(taken, offered, later=later, top=top)
         return [] if score.to_plain() == plain else [f"{request}: {score.to_plain()} not {plain}"]
 
     def _ranked(self, request: Request) -> list[str]:
-        answer = self.allocator.allocate(
-            available=[self._ids[index] for index in request.free],
-            required=[self._ids[index] for index in request.required],
-            size=request.size,
-            ends={self._ids[index]: end for index, end in request.ends},
-        )
-        self._truth.ends = dict(request.ends)
+        answer = self.allocator.allocate(**self._asked(request))
         found = [answer.indices, *(other.indices for other in answer.alternatives)]
-        free, required = self._truth.mask(request.free), self._truth.mask(request.required)
-        right = self._truth.first(free, required, request.size, 1 + ALTERNATIVES)
-        return [] if found == right else [f"{request}: ranked {found} not {right}"]
+        able, pool = self._able(request)
+        right = self._truth.first_of(able, pool, 1 + ALTERNATIVES)
+        _, top = self._truth.best_of(able, pool)
+        wrong = [] if found == right else [f"{request}: ranked {found} not {right}"]
+        counts = answer.score.counts_as_gb_s
+        if counts is not None and counts != top / 10:
+            wrong.append(f"{request}: counts as {counts} not {top / 10}")
+        return wrong
+
+    def _asked(self, request: Request) -> _Asked:
+        return {
+            "available": [self._ids[index] for index in request.free],
+            "required": [self._ids[index] for index in request.required],
+            "size": request.size,
+            "degraded": [self._ids[index] for index in request.degraded],
+            "ends": {self._ids[index]: end for index, end in request.ends},
+        }
+
+    def _able(self, request: Request) -> tuple[list[int], int]:
+        """The sets with the fewest degraded GPUs, and the GPUs that count as free.
+
+        Where the healthy and the required ones suffice, other degraded ones are in use for good.
+        """
+        truth = self._truth
+        free, required = truth.mask(request.free), truth.mask(request.required)
+        bad = truth.mask({*request.degraded} & {*truth.universe})
+        truth.ends = {gpu: end for gpu, end in request.ends if gpu not in request.degraded}
+        every = list(sets(free, required, request.size))
+        fewest = min((mask & bad).bit_count() for mask in every)
+        sound = free & ~bad | required
+        pool = sound if sound.bit_count() >= request.size else free
+        return [mask for mask in every if (mask & bad).bit_count() == fewest], pool
 
     def _positions(self, indices: Iterable[int]) -> int:
         return sum(self._bits[index] for index in indices)

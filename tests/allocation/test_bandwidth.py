@@ -3,8 +3,8 @@ from itertools import combinations
 
 import pytest
 
+from nodetopo.allocation.bandwidth import alike, has_near, near_share, with_measured_pairs
 from nodetopo.allocation.bandwidth import bandwidth as model
-from nodetopo.allocation.bandwidth import levels, with_measured_pairs
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.measured import Measured
 from nodetopo.allocation.rules import Model, Rules
@@ -188,21 +188,17 @@ def test_what_was_measured_on_gpus_that_are_gone_is_left_out() -> None:
     assert bandwidth(node(numa=[0, 0]), 0, 1, rules=Rules(measured=found)) == 18.0
 
 
-def test_bandwidths_within_six_percent_count_as_the_highest_of_them() -> None:
-    known = facts(node(numa=[0, 0, 1], links={(0, 1): 17, (1, 2): 18}))
-    level = levels(known, Rules())
-    assert [level(n) for n in (4500, 4250, 180, 140)] == [4500, 4500, 180, 140]
+def test_a_bandwidth_counts_as_the_highest_that_steps_of_six_percent_reach() -> None:
+    counted = alike((1000, 950, 940, 900, 830, 180, 140, 139))
+    assert counted == {
+        **dict.fromkeys((1000, 950, 940, 900), 1000),
+        830: 830,
+        180: 180,
+        **dict.fromkeys((140, 139), 140),
+    }
+    assert has_near(counted)
+    assert not has_near(alike((1000, 939, 882)))
 
 
-def test_equal_bandwidths_are_divided_from_the_highest_down() -> None:
-    sets = {frozenset({gpu, gpu + 1}): n for gpu, n in enumerate((1000, 950, 940, 939, 890, 880))}
-    rules = Rules(measured=Measured(sets=sets))
-    level = levels(facts(node(numa=[0] * 7)), rules)
-    assert [level(n) for n in sets.values()] == [1000, 1000, 1000, 939, 939, 880]
-
-
-def test_a_mesh_counts_the_bandwidths_of_its_rings_too() -> None:
-    """Four rings of 50 GB/s each are more than any hop of the machine, 100 GB/s."""
-    triangle = {(0, 1): 4, (1, 2): 4, (0, 2): 4}
-    known = facts(node(numa=[0] * 3, links=triangle, nvlink_version=3))
-    assert levels(known, Rules())(1900) == 2000
+def test_a_share_of_a_bandwidth_is_rounded_up() -> None:
+    assert [near_share(width) for width in (4500, 4250, 10, 0)] == [4230, 3995, 10, 0]

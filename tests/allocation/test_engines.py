@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodetopo.allocation.allocator import Allocator
-from nodetopo.allocation.score import Score
+from nodetopo.allocation.rules import Policy, terms_for
 from nodetopo.machines.bundled import machine
 from nodetopo.model.nvlink import ReportedPair
 from nodetopo.model.snapshot import Snapshot
@@ -16,23 +16,6 @@ from tests.budget import cases
 from tests.strategies import machines, node, requests
 
 Request = tuple[tuple[int, ...], tuple[int, ...], int]
-
-
-def key(score: Score) -> tuple[object, ...]:
-    """The terms of *score* as the brute force writes them."""
-    is_one = len(score.order) == 1
-    hcas = (score.hca_far, score.rail_loss, score.hca_distance)
-    return (
-        -(score.counts_as_gb_s or 0.0),
-        -score.pair_bandwidth_gb_s,
-        score.numa_nodes,
-        score.sockets,
-        -score.remainder_value,
-        *((score.hca_nearness,) if is_one else hcas),
-        score.broken_partitions,
-        score.reach_gb_s,
-        score.order,
-    )
 
 
 def all_requests(count: int) -> Iterator[Request]:
@@ -58,8 +41,8 @@ def test_the_answer_is_the_best_set_for_every_request_to_a_bundled_machine(name:
             required=[snapshot.gpus[i].id for i in required],
             size=size,
         )
-        found = [key(answer.score), *(key(other.score) for other in answer.alternatives)]
-        if found != truth.ranked(free, required, size)[:4]:
+        found = [answer.indices, *(other.indices for other in answer.alternatives)]
+        if found != truth.first(truth.mask(free), truth.mask(required), size, 4):
             wrong.append((free, required, size))
     assert wrong == []
 
@@ -71,11 +54,10 @@ def test_the_answer_is_the_best_set_on_any_small_machine(data: st.DataObject) ->
     available, required, size = data.draw(requests(snapshot))
     answer = Allocator(snapshot).allocate(available=available, required=required, size=size)
     index = {gpu.id: gpu.index for gpu in snapshot.gpus}
-    best = BruteForce(snapshot).ranked(
-        [index[i] for i in available], [index[i] for i in required], size
-    )
-    found = [key(answer.score), *(key(other.score) for other in answer.alternatives)]
-    assert found == best[:4]
+    truth = BruteForce(snapshot)
+    free, kept = (truth.mask(index[i] for i in ids) for ids in (available, required))
+    found = [answer.indices, *(other.indices for other in answer.alternatives)]
+    assert found == truth.first(free, kept, size, 4)
 
 
 @settings(max_examples=10, deadline=None)
@@ -85,10 +67,10 @@ def test_the_answer_is_the_best_set_on_any_machine_of_up_to_eight(data: st.DataO
     available, required, size = data.draw(requests(snapshot))
     answer = Allocator(snapshot).allocate(available=available, required=required, size=size)
     index = {gpu.id: gpu.index for gpu in snapshot.gpus}
-    best = BruteForce(snapshot).ranked(
+    best = BruteForce(snapshot).answer(
         [index[i] for i in available], [index[i] for i in required], size
     )
-    assert key(answer.score) == best[0]
+    assert answer.indices == best
 
 
 @given(data=st.data())
@@ -138,8 +120,9 @@ def test_the_score_does_not_depend_on_how_gpus_are_numbered(data: st.DataObject)
         available=available, required=required, size=size
     )
     # Index pairs are about numbers, and so is what is decided after them; the rest is not.
-    before_pairs = 6 if size == 1 else 8
-    assert key(one.score)[:before_pairs] == key(other.score)[:before_pairs]
+    terms = terms_for(Policy.BEST, size)
+    terms = terms[: terms.index("broken_partitions")]
+    assert one.score.lost_at(other.score, terms) is None
 
 
 def test_sixteen_switched_gpus_are_placed_on_one_numa_node_and_proven() -> None:

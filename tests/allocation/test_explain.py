@@ -15,9 +15,11 @@ from nodetopo.allocation.shared.terms import SharedScore
 from nodetopo.allocation.terms import Terms
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Mig
+from nodetopo.model.pci import PcieLink
 from nodetopo.model.snapshot import Snapshot
 
 DGX = machine("dgx-1v")
+H100 = machine("dgx-h100")
 EVERYONE = 0b11111111
 NVLINKS = "generation-2 NVLinks"
 FAR = "between NUMA nodes (SYS)"
@@ -47,7 +49,10 @@ def test_a_person_can_read_the_choice_on_an_nvswitch_machine_aloud() -> None:
         "all on NUMA node 0",
         "one HCA each: mlx5_0, mlx5_1, mlx5_2, mlx5_3, through several PCIe switches (PXB)",
         "next best GPU0 GPU1 GPU4 GPU5: loses on NUMA nodes, 2 against 1",
-        "leaves 3 GPUs together on NUMA node 1, worth 450 weighted GB/s to later jobs",
+        (
+            "leaves 3 GPUs together on NUMA node 1, "
+            "worth 450 of the node's 4680 weighted GB/s to later jobs"
+        ),
     )
 
 
@@ -243,8 +248,27 @@ def test_gpus_in_mig_mode_are_named() -> None:
     assert "GPU2 and GPU3 are in MIG mode: no NVLink, no peer access" in two.reasons
 
 
+def test_a_degraded_gpu_that_comes_last_is_named_with_what_is_wrong() -> None:
+    link = PcieLink(width=4, max_width=16)
+    gpus = tuple(replace(gpu, pcie=link) if gpu.index == 3 else gpu for gpu in H100.gpus)
+    ids = [gpu.id for gpu in gpus]
+    allocator = Allocator(replace(H100, gpus=gpus))
+    answer = allocator.allocate(available=ids[2:6], size=2, degraded=ids[3:4])
+    assert answer.indices == (4, 5)
+    assert "GPU3 comes last: it is degraded (4 of 16 PCIe lanes)" in answer.reasons
+    both = allocator.allocate(available=ids[2:6], size=1, degraded=ids[3:5])
+    assert (
+        "GPU3 and GPU4 come last: they are degraded (GPU3 has 4 of 16 PCIe lanes)" in both.reasons
+    )
+    taken = allocator.describe(ids[3:4], degraded=ids[3:4])
+    assert "GPU3 is degraded (4 of 16 PCIe lanes)" in taken.reasons
+    assert "GPU3 has 4 of 16 PCIe lanes" in allocator.describe(ids[3:4]).reasons
+
+
 def test_every_term_that_can_decide_has_a_name() -> None:
-    compared_anywhere = {name for policy in Policy for n in (1, 2) for name in terms_for(policy, n)}
+    compared_anywhere = {
+        name for policy in Policy for n in (1, 2, 3) for name in terms_for(policy, n)
+    }
     own = set(SharedScore.__dataclass_fields__)
     assert (compared_anywhere | own) - {"order", "counts_as_gb_s"} == set(TERM)
 
@@ -252,7 +276,7 @@ def test_every_term_that_can_decide_has_a_name() -> None:
 def test_an_account_holds_every_key_and_nulls_for_what_is_unknown() -> None:
     ids = [gpu.id for gpu in DGX.gpus]
     allocator = Allocator(DGX)
-    said = Explanation(DGX, allocator.facts)
+    said = Explanation(DGX, allocator.facts, value_of_all=allocator.value_of_all)
     chosen = allocator.allocate(available=ids[:4], size=2)
     assert account(chosen, said, mask(1, 2)) == {
         "bandwidth_gb_s": 50.0,
@@ -262,7 +286,8 @@ def test_an_account_holds_every_key_and_nulls_for_what_is_unknown() -> None:
         "hcas": ["mlx5_0", "mlx5_1"],
         "next_best": [ids[1], ids[2]],
         "lost_at": "order",
-        "leaves": "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs",
+        "leaves": "leaves 2 GPUs together on NUMA node 0, "
+        "worth 50 of the node's 960 weighted GB/s to later jobs",
         "said": f"GPU0 GPU3: {'; '.join(chosen.reasons)}",
     }
     unasked = account(allocator.describe(ids[:1]), said, None)

@@ -57,6 +57,21 @@ def test_the_best_sets_of_a_family_are_all_that_are_best(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_the_most_within_a_set_is_that_of_its_subsets(seed: int) -> None:
+    values = drawn(Random(seed))
+    right = [max(values[part] for part in SETS if part & mask == part) for mask in SETS]
+    assert plain(FAMILIES.most_within(sliced(values))) == right
+
+
+@pytest.mark.parametrize("bound", [0, 1, 17, 32, 39, 40, 64])
+def test_sets_with_a_bound_or_more_are_those_whose_integer_is(bound: int) -> None:
+    random = Random(bound)
+    values, some = drawn(random), random.sample(SETS, 60)
+    found = of.sets_of(of.at_least(sum(1 << mask for mask in some), sliced(values), bound))
+    assert sorted(found) == sorted(mask for mask in some if values[mask] >= bound)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sums_are_over_the_gpus_and_the_pairs_of_a_set(seed: int) -> None:
     random = Random(seed)
     weights = [random.randrange(9) for _ in range(COUNT)]

@@ -11,8 +11,7 @@ from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_proof import Proof, random_requests, with_ends
 from tests.allocation.large_machines import REGULAR, Kind
 from tests.allocation.test_proof_large import universe
-from tests.bench.irregular import odd_box
-from tests.bench.machines import bench_machine
+from tests.bench.machines import bench_machine, odd_box
 from tests.budget import cases
 
 REQUESTS = cases(250, 3_000)

@@ -89,6 +89,7 @@ def test_the_terms_of_a_score_are_flat_in_json_and_in_order() -> None:
         "hca_nearness": 0,
         "broken_partitions": 0,
         "crowding": 8,
+        "shortfall_gb_s": None,
         "reach_gb_s": 46.0,
         "order": [0],
     }

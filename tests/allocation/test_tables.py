@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.bandwidth import near_share
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.measured import Measured
@@ -15,7 +16,7 @@ from nodetopo.allocation.terms import Figure, Terms
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_packing import Packing
-from tests.allocation.large_machines import TEN, Kind
+from tests.allocation.large_machines import TEN, Kind, crossed, gaps, half_down
 from tests.bench.irregular import MACHINES
 from tests.bench.latency_rows import requests
 from tests.budget import cases
@@ -44,14 +45,17 @@ def wrong(snapshot: Snapshot, rules: Rules = DEFAULT) -> list[str]:
         if tables.value_left(left) != packing.total(left)
     ]
     for size in range(1, count + 1):
-        for name in sorted({*terms.order(1), *terms.order(2), "crowding"} - {"order"}):
+        for name in sorted({*terms.order(1), *terms.order(3), "crowding"} - {"order"}):
             free = everyone & ~random.getrandbits(count)
             if free.bit_count() < size:
                 free = everyone
             figure = terms.figure(name)
             family = tables.sets(free, 0, size)
             values = {m: figure(m, free) for m in range(1 << count) if family >> m & 1}
-            right = sum(1 << m for m, v in values.items() if v == min(values.values()))
+            bound = min(values.values())
+            if name == "bandwidth_gb_s":
+                bound = -near_share(-bound)
+            right = sum(1 << m for m, v in values.items() if v <= bound)
             if tables.best(name, family, free, size) != right:
                 found.append(f"{name} of {size} of {free:b}")
     return found
@@ -62,6 +66,16 @@ def wrong(snapshot: Snapshot, rules: Rules = DEFAULT) -> list[str]:
 @pytest.mark.parametrize("kind", TEN, ids=lambda kind: kind.__name__)
 def test_tables_agree_with_every_set(kind: Kind, seed: int, count: int) -> None:
     assert wrong(kind(Random(f"{kind.__name__} {count} {seed}"), count)) == []
+
+
+@pytest.mark.parametrize("jobs_a_step", [0, 1 << 20], ids=["by kind", "one by one"])
+@pytest.mark.parametrize("kind", [crossed, gaps, half_down], ids=lambda kind: kind.__name__)
+def test_both_ways_to_add_jobs_are_right(
+    kind: Kind, jobs_a_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodetopo.allocation.remainder.JOBS_A_STEP", jobs_a_step)
+    for seed in range(cases(2, 10)):
+        assert wrong(kind(Random(f"{kind.__name__} ways {seed}"), 9)) == []
 
 
 def test_tables_have_the_sets_that_were_measured() -> None:

@@ -21,13 +21,15 @@ from statistics import median, quantiles
 import psutil
 import structlog
 
-from nodetopo.allocation.rules import Model, Policy
+from nodetopo.allocation.rules import Model
+from nodetopo.machines.bundled import machine
 from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.bench import cli_cost, irregular, trace_gates
 from tests.bench.latency import in_process, through_grpc
-from tests.bench.latency_rows import requests, switched, whole
-from tests.bench.machines import bench_machine
+from tests.bench.latency_rows import Row, requests, shared_on_irregular, switched, whole
+from tests.bench.machines import bench_machine, odd_box, random_box
 from tests.bench.peer import Peer, Request
+from tests.bench.rdma_pool import RdmaPool
 from tests.components.labels.label_simulation import SimulatedAgent
 from tests.components.labels.label_simulation import node as node_output
 from tests.kubeapi.fake_api_server import FakeApi
@@ -115,14 +117,43 @@ def answers(number: int) -> Iterator[Line]:
             peer=peer,
             method=f"CPU, {number} random requests{beside}",
         )
-    _, warm, cold = irregular.warm_and_cold(irregular.odd_box(), Policy.BEST, number)
-    for what, budget, figure in (("warm p99", 0.5, warm), ("cold", 50.0, cold)):
+    for resource, most in irregular_resources():
+        _, warm, cold = irregular.warm_and_cold(resource, number)
+        for what, budget, figure in (("warm p99", most, warm), ("cold", 50.0, cold)):
+            yield Line(
+                what=f"answer, {resource.name}, {what}",
+                unit="ms",
+                budget=budget,
+                ours=figure / 1e6,
+                method="CPU, `tests.bench.irregular`",
+            )
+
+
+def irregular_resources() -> Iterator[tuple[Row, float]]:
+    """Yield the resources of irregular machines of 16 GPUs, and the most for a later answer, ms."""
+    for name, snapshot in (("odd lanes", odd_box()), ("random distances", random_box())):
+        yield whole(f"PCIe, {name}, 16 GPUs", snapshot), 0.5
+    for row in shared_on_irregular():
+        yield row, 1.0
+
+
+def tokens(number: int) -> Iterator[Line]:
+    """Time the choice among the 8,000 devices of an RDMA pool, three quarters of them free."""
+    node = RdmaPool(machine("dgx-h100"), 8000)
+    random = Random(6)
+    for size in (1, 8):
+        found = []
+        for _ in range(number):
+            free = random.sample(node.ids, len(node.ids) * 3 // 4)
+            before = time.thread_time_ns()
+            node.ask(free, size)
+            found.append(time.thread_time_ns() - before)
         yield Line(
-            what=f"answer on an irregular machine of 16, {what}",
+            what=f"{size} of an RDMA pool of 8,000, p99",
             unit="ms",
-            budget=budget,
-            ours=figure / 1e6,
-            method="CPU, `tests.bench.irregular`",
+            budget=1.0,
+            ours=quantiles(found, n=100)[-1] / 1e6,
+            method=f"CPU, {number} random requests",
         )
 
 
@@ -344,6 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def lines() -> Iterator[Line]:
         number = 300 if is_quick else 3000
         yield from answers(number)
+        yield from tokens(number // 3)
         yield from plugins(300, 30.0 if is_quick else 120.0)
         yield from discovery()
         yield from traces(2 if is_quick else 10, 600 if is_quick else 6000)

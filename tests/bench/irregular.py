@@ -1,89 +1,37 @@
 """What an answer costs on irregular machines: ``python -m tests.bench.irregular``.
 
-Two tables in Markdown, CPU time. The first is for every machine and policy: an answer over random
+Three tables in Markdown, CPU time. The first is for every machine and policy: an answer over random
 free sets and sizes, a fifth of them with required GPUs, once some were answered, and the first
-answer of an allocator, the slowest over all sizes with all GPUs free, its construction included.
-The second is for each size, with all GPUs free, and with 12 beside NVIDIA's best-effort policy as
-this project imitates it (:mod:`nodetopo.allocation.best_effort`), which takes no more.
+answer of an allocator, the slowest over all sizes with all GPUs free, its construction included;
+the quickest of three counts for each size. The second is the same for MIG devices and replicas. The
+third is for each size, with all GPUs free, and with 12 beside NVIDIA's best-effort policy as this
+project imitates it (:mod:`nodetopo.allocation.best_effort`), which takes no more.
 """
 
 import argparse
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from random import Random
 from statistics import median, quantiles
 from types import MappingProxyType
 
-from nodetopo.allocation.allocator import Allocator, preferred
+from nodetopo.allocation.allocator import Allocator, Chooser, preferred
 from nodetopo.allocation.best_effort import LARGEST, BestEffort
 from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.machines.bundled import machine
-from nodetopo.model.nvlink import Closeness, NvLink
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation import large_machines
-from tests.bench.latency_rows import Asked, requests
-from tests.bench.machines import half_down
+from tests.bench.latency_rows import Asked, Row, requests, shared_on_irregular, switched, whole
+from tests.bench.machines import dead, half_down, odd_box, random_box
 from tests.bench.placement import duration
-from tests.strategies import node
 
 WARM_UP = 50
 """Requests before the timed ones."""
 
-
-def dead(snapshot: Snapshot, gpu: int) -> Snapshot:
-    """Return the machine with all NVLinks of *gpu* down, at both ends."""
-
-    def after(link: NvLink) -> NvLink:
-        return replace(link, is_active=False) if link.gpu == gpu else link
-
-    return replace(snapshot, nvlinks=tuple(map(after, snapshot.nvlinks or ())))
-
-
-def odd_box(*, is_even: bool = False) -> Snapshot:
-    """Return a PCIe box of 16: ten GPUs on one socket, six on the other, switches of 1 to 4.
-
-    Two bridges join GPUs of different switches, one of them over the sockets. Unless *is_even*,
-    some cards have half the lanes and one is of the generation before.
-    """
-    numa = [0] * 10 + [1] * 6
-    switches = ((0, 1, 2, 3), (4, 5, 6), (7, 8), (9,), (10, 11, 12), (13, 14), (15,))
-    shared = [pair for switch in switches for pair in combinations(switch, 2)]
-    near = {
-        (a, b): Closeness.NODE if numa[a] == numa[b] else Closeness.SYS
-        for a, b in combinations(range(16), 2)
-    }
-    snapshot = node(
-        numa=numa,
-        links={(0, 4): 4, (1, 5): 4, (8, 13): 4},
-        distances=near | dict.fromkeys(shared, Closeness.PIX),
-        sockets={0: 0, 1: 1},
-        hcas=[
-            {gpu: Closeness.PIX if gpu in switch else Closeness.SYS for gpu in range(16)}
-            for switch in switches[::2]
-        ],
-        hca_numa=(0, 0, 1, 1),
-    )
-    if is_even:
-        return snapshot
-    lanes = {2: 8, 6: 8, 11: 8, 14: 4}
-    gpus = tuple(
-        replace(
-            gpu,
-            pcie=replace(
-                gpu.pcie,
-                max_generation=3 if gpu.index == 9 else 4,
-                width=lanes.get(gpu.index, 16),
-                max_width=16,
-            ),
-        )
-        if gpu.pcie
-        else gpu
-        for gpu in snapshot.gpus
-    )
-    return replace(snapshot, gpus=gpus)
+FIRST_ANSWERS = 3
+"""Times that each size is asked first; the quickest counts."""
 
 
 def _drawn(kind: large_machines.Kind, seed: int) -> Snapshot:
@@ -96,8 +44,10 @@ MACHINES: Mapping[str, Callable[[], Snapshot]] = MappingProxyType(
         "mesh of 10": lambda: large_machines.mesh(Random("mesh 10 0"), 10),
         "DGX-2, a link down": lambda: half_down(machine("dgx-2"), 5, 1),
         "DGX-2, two links down, a GPU dead": lambda: dead(half_down(machine("dgx-2"), 5, 2), 11),
+        "NVSwitch, 17 of 18 links": lambda: half_down(switched(16, 2), 5, 1),
         "PCIe, odd switches, bridges": partial(odd_box, is_even=True),
         "PCIe, and odd lanes": odd_box,
+        "PCIe, random distances": random_box,
         **{
             f"random {kind.__name__} {seed}": partial(_drawn, kind, seed)
             for kind in (large_machines.crossed, large_machines.joined, large_machines.gaps)
@@ -108,26 +58,26 @@ MACHINES: Mapping[str, Callable[[], Snapshot]] = MappingProxyType(
 """By name; those drawn at random are the same in every run."""
 
 
-def warm_and_cold(snapshot: Snapshot, policy: Policy, number: int) -> tuple[float, float, float]:
+def warm_and_cold(row: Row, number: int) -> tuple[float, float, float]:
     """Return p50 and p99 of later answers and the slowest first answer, nanoseconds."""
-    rules, ids = Rules(policy=policy), [gpu.id for gpu in snapshot.gpus]
-    cold = max(_first(snapshot, rules, size) for size in range(1, len(ids) + 1))
-    allocator = Allocator(snapshot, rules)
-    asked = requests(ids, WARM_UP + number, Random(6))
-    found = [_cost(allocator, one) for one in asked][WARM_UP:]
+    sizes = range(1, len(row.ids) + 1)
+    cold = max(min(_first(row, size) for _ in range(FIRST_ANSWERS)) for size in sizes)
+    chooser = row.build()
+    asked = requests(row.ids, WARM_UP + number, Random(6))
+    found = [_cost(chooser, one) for one in asked][WARM_UP:]
     return median(found), quantiles(found, n=100)[-1], cold
 
 
-def _first(snapshot: Snapshot, rules: Rules, size: int) -> int:
-    ids = [gpu.id for gpu in snapshot.gpus]
+def _first(row: Row, size: int) -> int:
+    gc.collect()
     before = time.thread_time_ns()
-    preferred(Allocator(snapshot, rules), ids, (), size)
+    preferred(row.build(), row.ids, (), size)
     return time.thread_time_ns() - before
 
 
-def _cost(allocator: Allocator, one: Asked) -> int:
+def _cost(chooser: Chooser, one: Asked) -> int:
     before = time.thread_time_ns()
-    preferred(allocator, one.available, one.required, one.size)
+    preferred(chooser, one.available, one.required, one.size)
     return time.thread_time_ns() - before
 
 
@@ -137,8 +87,18 @@ def policy_lines(number: int) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|"
     for name, build in MACHINES.items():
         for policy in Policy:
-            cells = map(duration, warm_and_cold(build(), policy, number))
+            row = whole(name, build(), Rules(policy=policy))
+            cells = map(duration, warm_and_cold(row, number))
             yield f"| {name} | `{policy.value}` | {' | '.join(cells)} |"
+
+
+def shared_lines(number: int) -> Iterator[str]:
+    """Yield the table of MIG devices and replicas."""
+    yield "| machine and devices | of them | p50 | p99 | first answer |"
+    yield "|---|--:|--:|--:|--:|"
+    for row in shared_on_irregular():
+        cells = map(duration, warm_and_cold(row, number))
+        yield f"| {row.name} | {len(row.ids)} | {' | '.join(cells)} |"
 
 
 def size_lines(names: Sequence[str], number: int) -> Iterator[str]:
@@ -179,6 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--requests", type=int, default=1000, help="timed, of each (default 1000)")
     options = parser.parse_args(arguments)
     for line in policy_lines(options.requests):
+        print(line, flush=True)
+    print()
+    for line in shared_lines(options.requests):
         print(line, flush=True)
     print()
     sized = ("DGX-1V", "DGX-2, two links down, a GPU dead", "PCIe, and odd lanes")

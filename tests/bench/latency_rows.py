@@ -1,17 +1,19 @@
 """The machines whose answers are timed, and who answers for each."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from random import Random
 
 from nodetopo.allocation.allocator import Allocator, Chooser
+from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.shared.allocator import SharedAllocator
 from nodetopo.machines.bundled import machine
+from nodetopo.model.gpu import Mig
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
-from tests.bench.machines import bench_machine, half_down
+from tests.bench.machines import bench_machine, half_down, odd_box, random_box
 from tests.strategies import node
 
 
@@ -37,22 +39,40 @@ def rows() -> Iterator[Row]:
     yield whole("NVSwitch, DGX-2", machine("dgx-2"))
     yield whole("NVSwitch, DGX-2, a link down", half_down(machine("dgx-2"), 5, 1))
     yield whole("NVSwitch, pool", switched(32, 4))
-    yield shared("DGX A100, MIG 1g of 7", 7, spread=False)
+    yield shared("DGX A100, MIG 1g of 7", machine("dgx-a100"), 7, spread=False)
     yield whole("NVSwitch, NVL72", switched(72, 2))
-    yield shared("DGX A100, 10 replicas", 10, spread=True)
+    yield shared("DGX A100, 10 replicas", machine("dgx-a100"), 10, spread=True)
+    yield from shared_on_irregular()
 
 
-def whole(name: str, snapshot: Snapshot) -> Row:
+def shared_on_irregular() -> Iterator[Row]:
+    """Yield MIG devices and replicas on machines of 16 GPUs whose groups do not nest."""
+    down, odd = half_down(machine("dgx-2"), 5, 1), odd_box()
+    yield shared("DGX-2, a link down, 4 replicas", down, 4, spread=True)
+    yield shared("DGX-2, a link down, 10 replicas", down, 10, spread=True)
+    yield shared("PCIe, odd lanes, 4 replicas", odd, 4, spread=True)
+    yield shared("PCIe, odd lanes, 10 replicas", odd, 10, spread=True)
+    yield shared("PCIe, odd lanes, MIG 1g of 7", in_mig_mode(odd), 7, spread=False)
+    yield shared("PCIe, random distances, 10 replicas", random_box(), 10, spread=True)
+    yield shared("PCIe, random distances, MIG 1g of 7", in_mig_mode(random_box()), 7, spread=False)
+
+
+def whole(name: str, snapshot: Snapshot, rules: Rules = DEFAULT) -> Row:
     """Whole GPUs."""
-    return Row(name, tuple(gpu.id for gpu in snapshot.gpus), partial(Allocator, snapshot))
+    return Row(name, tuple(gpu.id for gpu in snapshot.gpus), partial(Allocator, snapshot, rules))
 
 
-def shared(name: str, parts: int, *, spread: bool) -> Row:
-    """So many devices of each GPU of a DGX A100."""
-    snapshot = machine("dgx-a100")
+def shared(name: str, snapshot: Snapshot, parts: int, *, spread: bool) -> Row:
+    """So many devices of each GPU."""
     owner = {f"{gpu.id}::{n}": gpu.id for gpu in snapshot.gpus for n in range(parts)}
 
     return Row(name, tuple(owner), partial(SharedAllocator, snapshot, owner, spread=spread))
+
+
+def in_mig_mode(snapshot: Snapshot) -> Snapshot:
+    """The machine with all GPUs in MIG mode."""
+    gpus = tuple(replace(gpu, mig=Mig(is_enabled=True)) for gpu in snapshot.gpus)
+    return replace(snapshot, gpus=gpus)
 
 
 def switched(count: int, nodes: int) -> Snapshot:

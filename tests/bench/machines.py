@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
+from random import Random
 from types import MappingProxyType
 
 from nodetopo.machines.bundled import machine
@@ -21,6 +22,8 @@ TWO_SOCKETS = (0, 0, 0, 0, 1, 1, 1, 1)
 FOUR_NODES = (0, 0, 1, 1, 2, 2, 3, 3)
 SOCKETS = MappingProxyType({0: 0, 1: 0, 2: 1, 3: 1})
 """Sockets of four NUMA nodes, two on each."""
+
+DISTANCES = (Closeness.PIX, Closeness.PXB, Closeness.PHB, Closeness.NODE, Closeness.SYS)
 
 
 def bench_machine(name: str) -> Snapshot:
@@ -35,6 +38,78 @@ def half_down(snapshot: Snapshot, gpu: int, links: int) -> Snapshot:
         is_down = link.gpu == gpu and sum(one.gpu == gpu for one in changed) < links
         changed.append(replace(link, is_active=False) if is_down else link)
     return replace(snapshot, nvlinks=tuple(changed))
+
+
+def dead(snapshot: Snapshot, gpu: int) -> Snapshot:
+    """Return the machine with all NVLinks of *gpu* down, at both ends."""
+
+    def after(link: NvLink) -> NvLink:
+        return replace(link, is_active=False) if link.gpu == gpu else link
+
+    return replace(snapshot, nvlinks=tuple(map(after, snapshot.nvlinks or ())))
+
+
+def odd_box(*, is_even: bool = False) -> Snapshot:
+    """Return a PCIe box of 16: ten GPUs on one socket, six on the other, switches of 1 to 4.
+
+    Two bridges join GPUs of different switches, one of them over the sockets. Unless *is_even*,
+    some cards have half the lanes and one is of the generation before.
+    """
+    numa = [0] * 10 + [1] * 6
+    switches = ((0, 1, 2, 3), (4, 5, 6), (7, 8), (9,), (10, 11, 12), (13, 14), (15,))
+    shared = [pair for switch in switches for pair in combinations(switch, 2)]
+    near = {
+        (a, b): Closeness.NODE if numa[a] == numa[b] else Closeness.SYS
+        for a, b in combinations(range(16), 2)
+    }
+    snapshot = node(
+        numa=numa,
+        links={(0, 4): 4, (1, 5): 4, (8, 13): 4},
+        distances=near | dict.fromkeys(shared, Closeness.PIX),
+        sockets={0: 0, 1: 1},
+        hcas=[
+            {gpu: Closeness.PIX if gpu in switch else Closeness.SYS for gpu in range(16)}
+            for switch in switches[::2]
+        ],
+        hca_numa=(0, 0, 1, 1),
+    )
+    if is_even:
+        return snapshot
+    lanes = {2: 8, 6: 8, 11: 8, 14: 4}
+    gpus = tuple(
+        replace(
+            gpu,
+            pcie=replace(
+                gpu.pcie,
+                max_generation=3 if gpu.index == 9 else 4,
+                width=lanes.get(gpu.index, 16),
+                max_width=16,
+            ),
+        )
+        if gpu.pcie
+        else gpu
+        for gpu in snapshot.gpus
+    )
+    return replace(snapshot, gpus=gpus)
+
+
+def random_box() -> Snapshot:
+    """Return a PCIe box of 16 whose every distance is drawn at random; the same in every run.
+
+    No machine is like it: no two GPUs are alike, and no group nests. Four NUMA nodes, eight
+    bridges and six HCAs.
+    """
+    random, gpus = Random("random box"), range(16)
+    order = random.sample(gpus, len(gpus))
+    pairs = zip(order[::2], order[1::2], strict=True)
+    return node(
+        numa=sorted(random.randrange(4) for _ in gpus),
+        links={(min(pair), max(pair)): 4 for pair in pairs},
+        distances={pair: random.choice(DISTANCES) for pair in combinations(gpus, 2)},
+        sockets=SOCKETS,
+        hcas=[{gpu: random.choice(DISTANCES) for gpu in gpus} for _ in range(6)],
+        hca_numa=[random.randrange(4) for _ in range(6)],
+    )
 
 
 @cache

@@ -2,7 +2,11 @@
 
 import pytest
 
-from tests.bench.budgets import Line, api_server, table
+from nodetopo.allocation.facts import facts
+from nodetopo.allocation.terms import Terms
+from nodetopo.machines.bundled import machine
+from tests.bench.budgets import Line, api_server, irregular_resources, table, tokens
+from tests.bench.machines import half_down, odd_box, random_box
 
 
 def row(ours: float, *, peer: float | None = None, is_least: bool = False) -> Line:
@@ -32,6 +36,25 @@ def test_a_row_has_both_figures_and_their_ratio() -> None:
         "| w | ≤ 2 ms | 3 **over** | - | - | m |",
     ]
     assert {line.count("|") for line in lines} == {7}
+
+
+def test_whole_gpus_mig_devices_and_replicas_of_irregular_machines_have_a_budget() -> None:
+    found = [(row.name.rpartition(", ")[2], most) for row, most in irregular_resources()]
+    assert {*found} == {
+        ("16 GPUs", 0.5),
+        ("4 replicas", 1.0),
+        ("10 replicas", 1.0),
+        ("MIG 1g of 7", 1.0),
+    }
+    machines = (odd_box(), random_box(), half_down(machine("dgx-2"), 5, 1))
+    assert [Terms(facts(snapshot)).tree for snapshot in machines] == [None, None, None]
+
+
+def test_the_tokens_of_a_large_pool_have_a_budget() -> None:
+    assert [(line.what, line.budget) for line in tokens(2)] == [
+        ("1 of an RDMA pool of 8,000, p99", 1.0),
+        ("8 of an RDMA pool of 8,000, p99", 1.0),
+    ]
 
 
 def test_what_is_counted_keeps_its_budget() -> None:

@@ -1,16 +1,20 @@
 """`nodetopo allocate`: policies, models, tables, and a set that somebody else would take."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from nodetopo.allocation.rules import Policy
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.model.gpu import RemappedRows
+from nodetopo.model.pci import PcieLink
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
@@ -225,3 +229,68 @@ def test_a_node_known_to_have_no_gpu_is_bad_input(cli: Cli, tmp_path: Path) -> N
     path.write_text(encode(Snapshot()), "utf-8")
     done = cli("allocate", "--size", "1", "--snapshot", str(path))
     assert (done.code, "this node has none" in done.err) == (2, True)
+
+
+def asked_json(cli: Cli, *arguments: str, stdin: str) -> Any:
+    """What the command prints as JSON."""
+    done = cli(*arguments, "-o", "json", stdin=stdin)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def with_lanes(name: str, lanes: Mapping[int, int | None]) -> str:
+    """The machine as a file, with *lanes* of x16 at some GPUs; None is not reported."""
+    snapshot = machine(name)
+    gpus = (
+        replace(gpu, pcie=replace(gpu.pcie or PcieLink(), width=lanes[gpu.index], max_width=16))
+        if gpu.index in lanes
+        else gpu
+        for gpu in snapshot.gpus
+    )
+    return encode(replace(snapshot, gpus=tuple(gpus)))
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_gpu_with_few_lanes_is_no_jobs_first_choice(cli: Cli, policy: Policy) -> None:
+    stdin = with_lanes("rtxpro6000-pcie-8", {5: 4})
+    for size, asked in product(("1", "2", "4"), ((), ("--available", "4,5,6,7"))):
+        if (size, asked) == ("4", ("--available", "4,5,6,7")):
+            continue
+        found = asked_json(
+            cli,
+            "allocate",
+            "--snapshot",
+            "-",
+            "--size",
+            size,
+            "--policy",
+            policy,
+            *asked,
+            stdin=stdin,
+        )
+        assert 5 not in found["indices"]
+        assert found["score"]["degraded"] == 0
+        assert "GPU5 comes last: it is degraded (4 of 16 PCIe lanes)" in found["reasons"]
+
+
+def test_an_nvswitch_does_not_make_up_for_lanes(cli: Cli) -> None:
+    stdin = with_lanes("dgx-h100", {3: 4})
+    found = asked_json(
+        cli, "allocate", "--snapshot", "-", "--size", "2", "--available", "2,3,4,5", stdin=stdin
+    )
+    assert found["indices"] == [4, 5]
+
+
+def test_where_all_gpus_lack_lanes_they_rank_as_ever(cli: Cli) -> None:
+    every = with_lanes("dgx-h100", dict.fromkeys(range(8), 8))
+    for size in range(1, 9):
+        asked = ("allocate", "--snapshot", "-", "--size", str(size))
+        narrow = asked_json(cli, *asked, stdin=every)
+        wide = asked_json(cli, *asked, stdin=encode(machine("dgx-h100")))
+        assert (narrow["indices"], narrow["score"]["degraded"]) == (wide["indices"], size)
+
+
+def test_lanes_that_are_not_reported_degrade_nothing(cli: Cli) -> None:
+    stdin = with_lanes("dgx-h100", {0: None, 1: None})
+    found = asked_json(cli, "allocate", "--snapshot", "-", "--size", "2", stdin=stdin)
+    assert (found["indices"], found["score"]["degraded"]) == ([0, 1], 0)

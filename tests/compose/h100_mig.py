@@ -56,7 +56,7 @@ def machine() -> Machine:
     nvlinks = fabric(linked, nvswitch_addresses(tree), LINKS_TO_EACH, version=4)
     return compose(
         shape="h100x8-nvswitch-2numa-mig",
-        name=None,
+        name="hgx-h100-mig",
         product_name="DGXH100",
         description="8x H100 SXM, 3 of them in MIG mode: 7 instances, 2, and none",
         sources=(

@@ -51,7 +51,8 @@ def test_an_allocation_of_our_choice_is_logged_once_with_all_its_reasons() -> No
         "hcas": ["mlx5_0", "mlx5_1"],
         "next_best": [IDS[1], IDS[2]],
         "lost_at": "order",
-        "leaves": "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs",
+        "leaves": "leaves 2 GPUs together on NUMA node 0, "
+        "worth 50 of the node's 960 weighted GB/s to later jobs",
         "chosen_by": "us",
     }
     assert said == (
@@ -59,7 +60,8 @@ def test_an_allocation_of_our_choice_is_logged_once_with_all_its_reasons() -> No
         "all on NUMA node 0; "
         "one HCA each: mlx5_0, mlx5_1, through one PCIe switch (PIX); "
         "next best GPU1 GPU2: equal in every term, the lower GPU numbers win; "
-        "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs"
+        "leaves 2 GPUs together on NUMA node 0, "
+        "worth 50 of the node's 960 weighted GB/s to later jobs"
     )
 
 

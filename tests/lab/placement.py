@@ -171,7 +171,7 @@ def _truth(name: str) -> BruteForce:
 
 def best(name: str, available: frozenset[int], required: frozenset[int], size: int) -> Gpus:
     """Return the best set of the machine *name* by trying all."""
-    indices = _truth(name).ranked(available, required, size)[0][-1]
+    indices = _truth(name).answer(available, required, size)
     assert isinstance(indices, tuple)
     return indices
 

@@ -88,7 +88,9 @@ class Allocator:
         self._rules = rules
         self._terms = Terms(facts(snapshot), rules)
         self._engine = engine_for(self._terms)
-        self._explanation = Explanation(snapshot, self._terms.modelled, rules)
+        self._explanation = Explanation(
+            snapshot, self._terms.facts, rules, self._terms.value_of_all
+        )
         self._ids = tuple(gpu.id for gpu in snapshot.gpus)
         self._position = {name: position for position, name in enumerate(self._ids)}
         self._usable = frozenset(usable(snapshot))
@@ -96,7 +98,7 @@ class Allocator:
     @property
     def facts(self) -> Facts:
         """All that answers depend on, except which GPUs are lost."""
-        return self._terms.modelled
+        return self._terms.facts
 
     def allocate(
         self,
@@ -118,15 +120,17 @@ class Allocator:
         self._check(available, required, size)
         pool, kept = sound_first(available, required, size, degraded)
         later = self._later(ends, available, degraded)
+        free, needed = self._mask(pool), self._mask(kept)
         ranked = self._engine.ranked(
-            free=self._mask(pool),
-            required=self._mask(kept),
-            size=size,
-            count=1 + ALTERNATIVES,
-            later=later,
+            free=free, required=needed, size=size, count=1 + ALTERNATIVES, later=later
         )
         return self._allocation(
-            ranked, self._mask(available), degraded, later, is_optimal=self._engine.is_exact
+            ranked,
+            self._mask(available),
+            degraded,
+            later,
+            top=self._terms.top(ranked[0], free=free, required=needed, size=size, later=later),
+            is_optimal=self._engine.is_exact,
         )
 
     def describe(
@@ -151,9 +155,8 @@ class Allocator:
         size = mask.bit_count()
         pool, kept = sound_first(available, (), size, degraded)
         later = self._later(ends, available, degraded)
-        ranked = self._engine.ranked(
-            free=self._mask(pool), required=self._mask(kept), size=size, count=2, later=later
-        )
+        free, needed = self._mask(pool), self._mask(kept)
+        ranked = self._engine.ranked(free=free, required=needed, size=size, count=2, later=later)
         is_best = ranked[0] == mask
         others = [other for other in ranked if other != mask][:1]
         return self._allocation(
@@ -161,6 +164,7 @@ class Allocator:
             self._mask(available),
             degraded,
             later,
+            top=self._terms.top(ranked[0], free=free, required=needed, size=size, later=later),
             is_optimal=is_best and self._engine.is_exact,
         )
 
@@ -171,11 +175,13 @@ class Allocator:
         degraded: Collection[str],
         later: Later,
         *,
+        top: int = 0,
         is_optimal: bool,
     ) -> Allocation:
         bad = self._mask(self._usable.intersection(degraded))
         scores = [
-            self._terms.score(mask, mask if free is None else free, bad, later) for mask in masks
+            self._terms.score(mask, mask if free is None else free, bad, later, top)
+            for mask in masks
         ]
         order = self._rules.terms(masks[0].bit_count())
         left = None if free is None else free & ~masks[0]
@@ -222,6 +228,10 @@ class Allocator:
             return None
         return self._terms.modelled_bandwidth(self._mask(chosen)) / 10
 
+    def value_of_all(self) -> int:
+        """Return what all GPUs of the node together are worth to later jobs, 0.01 GB/s."""
+        return self._terms.value_of_all()
+
     def best_sets(
         self, available: Collection[str], size: int, count: int
     ) -> tuple[tuple[str, ...], ...]:
@@ -244,18 +254,15 @@ class Allocator:
         Each is a set of ids that lies within *available*, the ids that are free. So the first is
         what :meth:`allocate` chooses, if it is among *sets*.
         """
-        masks = [self._mask(each) for each in sets]
-        if not masks:
-            return ()
         free, bad = self._mask(available), self._mask(self._usable.intersection(degraded))
-        names = self._terms.order(masks[0].bit_count())
-        figures = [self._terms.figure(name) for name in names if name != "order"]
-
-        def key(mask: int) -> tuple[int, list[int], tuple[int, ...]]:
-            pool = free if mask & bad else free & ~bad
-            return (mask & bad).bit_count(), [it(mask, pool) for it in figures], positions(mask)
-
-        return tuple(self._names(mask) for mask in sorted(masks, key=key))
+        by_degraded: dict[int, list[int]] = {}
+        for mask in map(self._mask, sets):
+            by_degraded.setdefault((mask & bad).bit_count(), []).append(mask)
+        return tuple(
+            self._names(mask)
+            for count, masks in sorted(by_degraded.items())
+            for mask in self._terms.ranked(masks, free if count else free & ~bad)
+        )
 
     def worth(self, chosen: Collection[str]) -> tuple[int, ...]:
         """Return the terms of the set *chosen* that do not depend on which GPUs are free.
@@ -263,9 +270,7 @@ class Allocator:
         Less is better. Sets of one size compare by them as :meth:`allocate` compares them first:
         see :meth:`nodetopo.allocation.terms.Terms.own_terms`. Lost GPUs count as they were.
         """
-        mask = self._mask(chosen)
-        names = self._terms.own_terms(mask.bit_count())
-        return tuple(self._terms.figure(name)(mask, mask) for name in names)
+        return self._terms.worth(self._mask(chosen))
 
     def knows(self, name: str) -> bool:
         """Return whether *name* is the id of a GPU that is not lost."""

@@ -6,13 +6,13 @@ does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
 ``table``: what the operator measured, and the ring model for sets that were not measured.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from nodetopo.allocation.facts import Facts, Square, reach, tenths
 from nodetopo.allocation.families import Families
+from nodetopo.allocation.masks import positions
 from nodetopo.allocation.measured import Measured
 from nodetopo.allocation.rules import Model, Rules
 
@@ -22,7 +22,8 @@ built (DGX-1). A larger set counts one ring if any closes; sets of one size comp
 
 EQUAL_SHARE = 94
 """Percent of a bandwidth that count as all of it: a GPU with 17 of 18 NVLinks is as good as one
-with all, and the raw line rate that some drivers report as the payload (both within 6 %)."""
+with all, and the raw line rate that some drivers report as the payload (both within 6 %). Of the
+sets that answer a request those with as much of the best are equal in bandwidth."""
 
 MOST_STEPS = 50_000
 """Rings tried for one set, 0.1 s of them. The sets of a DGX-1 take 41 at most; a dense mesh of
@@ -60,33 +61,35 @@ def bandwidth(facts: Facts, rules: Rules) -> Bandwidth:
     return of
 
 
-def levels(facts: Facts, rules: Rules) -> Callable[[int], int]:
-    """Return the function that gives the bandwidth, 0.1 GB/s, as which a bandwidth counts.
+def near_share(bandwidth: int) -> int:
+    """Return the least bandwidth, 0.1 GB/s, that counts as all of *bandwidth*."""
+    return -(-bandwidth * EQUAL_SHARE // 100)
 
-    Bandwidths of which the lower is at least :data:`EQUAL_SHARE` of the higher count as the higher.
-    To be equal must be transitive, so the bandwidths that this machine can have are divided from
-    the highest down: those that are near the highest count as it, then those that are near the
-    highest that is left.
+
+def alike(bandwidths: Iterable[int]) -> dict[int, int]:
+    """Return as what each of *bandwidths* counts among the others: the highest of its class.
+
+    Sorted, a bandwidth below :data:`EQUAL_SHARE` of the next higher begins a new class. So noise
+    makes no classes, however many figures there are, and a class ends at a gap.
     """
-    possible = {facts.hops[a][b] for a, b in combinations(range(len(facts.hops)), 2)}
-    possible |= set(rules.measured.sets.values() if rules.measured else ())
-    if not facts.is_switched:
-        most = max(map(sum, facts.links), default=0)
-        step = 1 if rules.model is Model.RELAY else 2  # a ring takes two links of each GPU
-        rates = {facts.rates[a][b] for a, b in _linked(facts, range(len(facts.links)))}
-        possible |= {tenths(n * rate) for rate in rates for n in range(step, most + 1, step)}
-    heads: list[int] = []
-    for bandwidth in sorted(possible, reverse=True):
-        if not heads or bandwidth * 100 < heads[-1] * EQUAL_SHARE:
-            heads.append(bandwidth)
-    heads.reverse()
+    found: dict[int, int] = {}
+    head = previous = 0
+    for bandwidth in sorted(set(bandwidths), reverse=True):
+        if not found or bandwidth < near_share(previous):
+            head = bandwidth
+        found[bandwidth] = head
+        previous = bandwidth
+    return found
 
-    def level(bandwidth: int) -> int:
-        place = bisect_left(heads, bandwidth)
-        is_near = place < len(heads) and bandwidth * 100 >= heads[place] * EQUAL_SHARE
-        return heads[place] if is_near else bandwidth
 
-    return level
+def pairs_alike(hops: Square, free: int) -> dict[int, int]:
+    """Return the same for the *hops* of all pairs of *free* GPUs, a mask of positions."""
+    return alike(hops[a][b] for a, b in combinations(positions(free), 2))
+
+
+def has_near(classes: Mapping[int, int]) -> bool:
+    """Return whether any class of :func:`alike` has several bandwidths."""
+    return any(bandwidth != head for bandwidth, head in classes.items())
 
 
 def with_measured_pairs(facts: Facts, measured: Measured | None) -> Facts:

@@ -16,10 +16,10 @@ from typing import Protocol
 
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.families import Family, highest
-from nodetopo.allocation.masks import bits, positions
+from nodetopo.allocation.masks import bits
 from nodetopo.allocation.remainder import JOB_WEIGHTS, Later
 from nodetopo.allocation.score import hca_distance, hca_far, hca_nearness, reach
-from nodetopo.allocation.terms import Figure, Terms
+from nodetopo.allocation.terms import Terms
 from nodetopo.allocation.tree import Node, bundled, remainder_value
 
 LARGEST_KEPT = 8
@@ -66,7 +66,10 @@ class Engine(Protocol):
     def ranked(
         self, *, free: int, required: int, size: int, count: int, later: Later = ()
     ) -> list[int]:
-        """Return the *count* best sets, best first; fewer only where there are fewer."""
+        """Return the *count* best sets, best first; fewer only where there are fewer.
+
+        Each is the best of those that are left: what a request gets that cannot have the others.
+        """
         ...
 
 
@@ -92,9 +95,9 @@ class TreeEngine:
 
     def __init__(self, terms: Terms, root: Node, *, is_for_one: bool = False) -> None:
         """Prepare for requests of any size; with *is_for_one* for one GPU, whose terms differ."""
-        size = 1 if is_for_one else 2
+        size = 1 if is_for_one else 3
         self.is_exact = terms.tree is not None
-        self._terms, self._names = terms, terms.order(size)
+        self._terms = terms
         self._layout = _Layout(terms, root, terms.order(size))
         self._of_one = None if is_for_one else TreeEngine(terms, root, is_for_one=True)
         self._root = root = bundled(root, LARGEST_KEPT)
@@ -146,8 +149,7 @@ class TreeEngine:
             for part in request.without(sets[-1]):
                 heappush(heap, (self._cheapest(part), part))
         if not self.is_exact:
-            figures = _figures(self._terms, self._names, later)
-            sets.sort(key=lambda mask: _key(figures, mask, free))
+            sets = self._terms.ranked(sets, free, later)
         return sets[:count]
 
     def _cheapest(self, request: "_Request") -> int:
@@ -216,7 +218,7 @@ class TableEngine:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._orders = {size: terms.order(size) for size in (1, 2)}
+        self._orders = {size: terms.order(size) for size in (1, 2, 3)}
 
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
         """Return the best set."""
@@ -236,7 +238,7 @@ class TableEngine:
         return sets
 
     def _best_of(self, family: Family, free: int, size: int, later: Later) -> int:
-        for name in self._orders[min(size, 2)]:
+        for name in self._orders[min(size, 3)]:
             if family == 1 << highest(family):
                 break
             family = self._terms.tables.best(name, family, free, size, later)
@@ -301,6 +303,7 @@ class _Layout(CostBits):
             "remainder_value": remainder_value(root, root.members) * count,
             "hca_distance": hca_distance(terms.facts, range(count)),
             "hca_nearness": hca_nearness(terms.facts, range(count)),
+            "shortfall_gb_s": 0,  # no two bandwidths count as equal
             "reach_gb_s": reach(terms.facts, range(count)),
             "broken_partitions": len(terms.facts.partitions),
             "crowding": count * count,
@@ -441,12 +444,3 @@ def _merged(a: Costs, b: Costs, starts: tuple[int, int], pair_loss: int) -> Cost
             ways = [mine + theirs for mine in a]
         merged[place:] = [*map(min, merged[place:], ways), *ways[max(0, len(merged) - place) :]]
     return merged
-
-
-def _figures(terms: Terms, names: Iterable[str], later: Later = ()) -> list[Figure]:
-    return [terms.figure(name, later) for name in names if name != "order"]
-
-
-def _key(figures: Iterable[Figure], mask: int, free: int) -> tuple[list[int], tuple[int, ...]]:
-    """Return what sorts the set *mask* by *figures* and, where these are equal, by its GPUs."""
-    return [figure(mask, free) for figure in figures], positions(mask)

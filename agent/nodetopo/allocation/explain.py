@@ -5,7 +5,7 @@ devices and replicas can reuse applicable ones.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
@@ -26,6 +26,8 @@ from nodetopo.allocation.score import Score
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import nearest_hcas
+from nodetopo.topology.domains import has_switch
+from nodetopo.topology.lanes import missing_lanes
 from nodetopo.topology.links import active_links
 from nodetopo.topology.matrix import word
 
@@ -53,7 +55,8 @@ TERM: Mapping[str, str] = MappingProxyType(
         "hca_distance": "distance to the HCAs",
         "hca_nearness": "nearness to an HCA",
         "degraded": "degraded GPUs",
-        "reach_gb_s": "bandwidth to all GPUs, which later jobs can use",
+        "shortfall_gb_s": "bandwidth within 6 %",
+        "reach_gb_s": "bandwidth to other GPUs taken from later jobs",
         "broken_partitions": "GPU pairs broken up",
         "crowding": "crowding of NUMA nodes",
         "gpus": "GPUs touched",
@@ -68,11 +71,25 @@ TERM: Mapping[str, str] = MappingProxyType(
 MORE_IS_BETTER = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"})
 """The fields of :class:`Score` of which more is better; of the others less is."""
 
+LEFT_TO_OTHERS = frozenset({"reach_gb_s", "hca_nearness"})
+"""Those of which less is better because later jobs get what this one does not take."""
+
 
 class Explanation:
     """Explain the answers for one machine by one choice of rules."""
 
-    def __init__(self, snapshot: Snapshot, facts: Facts, rules: Rules = DEFAULT) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        facts: Facts,
+        rules: Rules = DEFAULT,
+        value_of_all: Callable[[], int] | None = None,
+    ) -> None:
+        """Explain by *facts*; *value_of_all* is what all GPUs are worth to later jobs, 0.01 GB/s.
+
+        Without it sentences do not say of how much the worth of what is left is.
+        """
+        self._value_of_all = value_of_all
         self._snapshot = snapshot
         self._facts = facts
         self._rules = rules
@@ -80,6 +97,7 @@ class Explanation:
         self._nvlinks = {gpu.index: active_links(gpu, snapshot) for gpu in snapshot.gpus}
         self._hcas = usable_hcas(snapshot)
         self._nearest = nearest_hcas(snapshot, self._hcas)
+        self._faults = _faults(snapshot)
 
     def reasons(
         self, scores: Sequence[Score], left: int | None, degraded: int = 0
@@ -91,17 +109,19 @@ class Explanation:
         *degraded* is a mask, too.
         """
         chosen = self.members(scores[0])
+        bad = [member for member in chosen if degraded >> member & 1]
         lines = [
             self.bandwidth(scores[0]),
-            self.degraded([member for member in chosen if degraded >> member & 1]),
+            self.degraded(bad),
+            *self.faults(member for member in chosen if member not in bad),
             self.isolated(chosen),
             self.places(chosen),
             self.hcas(chosen, scores[0].rail_loss),
         ]
         if left is not None:
-            has_last = bool(left & degraded)
             lines += [
-                self.against(scores, has_last=has_last),
+                self.against(scores, has_last=bool(left & degraded)),
+                self.last(positions(left & degraded)),
                 self.leaves(left, scores[0].remainder_value),
             ]
         return tuple(line for line in lines if line)
@@ -161,7 +181,28 @@ class Explanation:
         if not chosen:
             return ""
         verb = "is" if len(chosen) == 1 else "are"
-        return f"{self.names(chosen)} {verb} degraded"
+        return f"{self.names(chosen)} {verb} degraded{self._known_faults(chosen)}"
+
+    def last(self, left: Sequence[int]) -> str:
+        """Return which of the GPUs *left* come last because they are degraded; empty for none."""
+        if not left:
+            return ""
+        verb = "comes last: it is" if len(left) == 1 else "come last: they are"
+        return f"{self.names(left)} {verb} degraded{self._known_faults(left)}"
+
+    def faults(self, chosen: Iterable[int]) -> Iterator[str]:
+        """Yield for each of *chosen* what the snapshot shows to be wrong with its links."""
+        for member in chosen:
+            if known := self._faults.get(self._facts.indices[member]):
+                yield f"{self.names([member])} has {listed(known)}"
+
+    def _known_faults(self, chosen: Sequence[int]) -> str:
+        """Return the same in brackets; empty where nothing is known to be wrong."""
+        if len(chosen) == 1:
+            faults = listed(self._faults.get(self._facts.indices[chosen[0]]) or ("",))
+        else:
+            faults = "; ".join(self.faults(chosen))
+        return f" ({faults})" if faults else ""
 
     def isolated(self, chosen: Iterable[int]) -> str:
         """Return which GPUs no other GPU can reach; empty where there is none.
@@ -241,10 +282,11 @@ class Explanation:
         """
         if len(scores) == 1:
             return f"no other set {'has as few degraded GPUs' if has_last else 'is possible'}"
-        terms = self._rules.terms(len(scores[0].order))
+        terms, chosen = self._rules.terms(len(scores[0].order)), self.members(scores[0])
         verdict = compared(scores[0], scores[1], terms)
         kind = "better" if verdict.startswith("wins") else "next best"
-        return f"{kind} {names(scores[1].order)}: {verdict}"
+        only = [member for member in self.members(scores[1]) if member not in chosen]
+        return "; ".join((f"{kind} {names(scores[1].order)}: {verdict}", *self.faults(only)))
 
     def leaves(self, left: int, value: float) -> str:
         """Return what remains of the available GPUs, and its weighted value in GB/s."""
@@ -252,7 +294,8 @@ class Explanation:
         if not members:
             return "leaves no GPU"
         groups = Counter(self._facts.numa[member] for member in members)
-        worth = f", worth {value:g} weighted GB/s to later jobs" if value else ""
+        of = f" of the node's {self._value_of_all() / 100:g}" if self._value_of_all else ""
+        worth = f", worth {value:g}{of} weighted GB/s to later jobs" if value else ""
         if any(kind == UNKNOWN for kind, _ in groups):
             return f"leaves {counted(len(members), 'GPU')}{worth}"
         parts = [
@@ -327,9 +370,39 @@ def compared(ours: Score, theirs: Score, terms: Sequence[str]) -> str:
         is_ours = ours.order < theirs.order
         winner = "the lower GPU numbers win" if is_ours else "its numbers are lower"
         return f"equal in every term, {winner}"
-    a, b = getattr(theirs, lost) or 0, getattr(ours, lost) or 0
-    verb = "wins" if (a > b) == (lost in MORE_IS_BETTER) else "loses"
-    return f"{verb} on {TERM.get(lost, lost)}, {a:g} against {b:g}"
+    field = "bandwidth_gb_s" if lost == "shortfall_gb_s" else lost
+    a, b = getattr(theirs, field) or 0, getattr(ours, field) or 0
+    verb = "wins" if (a > b) == (field in MORE_IS_BETTER) else "loses"
+    verdict = f"{verb} on {TERM.get(lost, lost)}, {a:g} against {b:g}"
+    best = max(theirs.counts_as_gb_s or 0, ours.counts_as_gb_s or 0)
+    if lost == "bandwidth_gb_s" and best > max(a, b):
+        verdict += f" of {best:g} at best"
+    return f"{verdict}, less is better" if lost in LEFT_TO_OTHERS else verdict
+
+
+def _faults(snapshot: Snapshot) -> Mapping[int, tuple[str, ...]]:
+    """Return by GPU index what is wrong with its links: lanes or NVLinks that it lacks.
+
+    NVLinks lack where some are inactive and another GPU of the product has more; a card without its
+    bridge has none, and that is no fault.
+    """
+    found: dict[int, list[str]] = {
+        index: [f"{width} of {full} PCIe lanes"]
+        for index, (width, full) in missing_lanes(snapshot).items()
+    }
+    states: dict[int, list[bool | None]] = {}
+    for link in snapshot.nvlinks or ():
+        states.setdefault(link.gpu, []).append(link.is_active)
+    most: Counter[str | None] = Counter()
+    for gpu in snapshot.gpus:
+        most[gpu.product] = max(most[gpu.product], states.get(gpu.index, []).count(True))
+    is_switched = has_switch(snapshot)
+    for gpu in snapshot.gpus:
+        own = states.get(gpu.index, [])
+        up, best = own.count(True), most[gpu.product]
+        if False in own and up < best and (up or is_switched) and not gpu.is_divided:
+            found.setdefault(gpu.index, []).append(f"{up} of {best} NVLinks")
+    return {index: tuple(faults) for index, faults in found.items()}
 
 
 def names(indices: Iterable[int]) -> str:

@@ -57,7 +57,7 @@ class Families:
         slices: Slices = []
         for gpu in range(self.count):
             one_more = added(slices, constant((1 << (1 << gpu)) - 1, members >> gpu & 1))
-            slices = _doubled(one_more, slices, 1 << gpu)
+            slices = doubled(one_more, slices, 1 << gpu)
         return slices
 
     def within(self, members: int) -> Family:
@@ -98,45 +98,61 @@ class Families:
         slices: Slices = []
         for gpu, weight in enumerate(weights):
             width = 1 << gpu
-            slices = _doubled(slices, added(slices, constant((1 << width) - 1, weight)), width)
+            slices = doubled(slices, added(slices, constant((1 << width) - 1, weight)), width)
         return slices
 
     def pair_sums(self, weights: Sequence[Sequence[int]]) -> Slices:
         """Return the sum over the pairs of each set of their *weights*, none negative."""
         slices: Slices = []
         for gpu, row in enumerate(weights):
-            slices = _doubled(slices, added(slices, self.sums(row[:gpu])), 1 << gpu)
+            slices = doubled(slices, added(slices, self.sums(row[:gpu])), 1 << gpu)
+        return slices
+
+    def most_within(self, slices: Slices) -> Slices:
+        """Return for each set the greatest integer of the sets within it, itself included."""
+        for gpu, lacks in enumerate(self.lacks):
+            slices = greatest(slices, [one << (1 << gpu) for one in among(lacks, slices)])
         return slices
 
     def rings(self, joined: Sequence[int]) -> Family:
         """Return the sets of three GPUs or more through which a ring closes.
 
         *joined* is for each GPU the mask of those that it reaches. The recurrence of Held and Karp
-        over subsets, for all sets of a size at once: the paths from the highest GPU of a set that
-        end at some other GPU are those through one GPU less, and one hop.
+        over subsets, for all sets at once: the paths from the highest GPU of a set that end at some
+        other GPU are those through one GPU less, and one hop. A path that visits GPUs in ascending
+        order is found in one pass over them; others take a pass more for each descent.
         """
         found = 0
         for start, near in enumerate(joined):
             lower = (1 << start) - 1
             hops = [positions(joined[gpu] & lower) for gpu in range(start)]
-            ends = {gpu: 1 << (1 << gpu) for gpu in positions(near & lower)}
-            closed = 0
-            while ends:
-                further: dict[int, Family] = {}
-                for gpu, before in enumerate(hops):
+            first = {gpu: 1 << (1 << gpu) for gpu in positions(near & lower)}
+            ends, changed = dict(first), near & lower
+            while changed:
+                before, changed = changed, 0
+                for gpu, others in enumerate(hops):
+                    if not (before | changed) & joined[gpu]:
+                        continue
                     paths = 0
-                    for last in before:
+                    for last in others:
                         paths |= ends.get(last, 0)
-                    if paths := paths & self.lacks[gpu]:
-                        further[gpu] = paths << (1 << gpu)
-                        closed |= further[gpu] if near >> gpu & 1 else 0
-                ends = further
+                    paths = (paths & self.lacks[gpu]) << (1 << gpu)
+                    known = ends.get(gpu, 0)
+                    if paths | known != known:
+                        ends[gpu] = paths | known
+                        changed |= 1 << gpu
+            closed = 0
+            for gpu, alone in first.items():
+                closed |= ends[gpu] ^ alone
             found |= closed << (1 << start)
         return found
 
     def complement(self, family: Family) -> Family:
         """Return the family of the sets that lack exactly the GPUs of a set of *family*."""
-        return int(f"{family:0{1 << self.count}b}"[::-1], 2)
+        width = 1 << self.count
+        size = -(-width // 8)
+        mirrored = family.to_bytes(size, "little").translate(_MIRRORED)
+        return int.from_bytes(mirrored, "big") >> 8 * size - width
 
     def valued(self, values: Mapping[int, int]) -> Slices:
         """Return the integers of the sets in *values*; any other set's is 0."""
@@ -151,6 +167,8 @@ class Families:
             slices.append(int(plane[::-1], 2))
         return slices
 
+
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 _DIGITS = [bytes(48 + (byte >> place & 1) for byte in range(256)) for place in range(8)]
 
@@ -199,11 +217,11 @@ def greatest(a: Slices, b: Slices) -> Slices:
     """Return the greater of two integers for every set."""
     if not a or not b:
         return a or b
-    pairs = list(zip_longest(a, b, fillvalue=0))
+    triples = [(x, y, x ^ y) for x, y in zip_longest(a, b, fillvalue=0)]
     is_less = 0
-    for x, y in pairs:
-        is_less ^= (is_less ^ y) & (x ^ y)  # a higher bit that differs decides
-    return [x ^ (x ^ y) & is_less for x, y in pairs]
+    for _, y, differ in triples:
+        is_less ^= (is_less ^ y) & differ  # a higher bit that differs decides
+    return [x ^ differ & is_less for x, _, differ in triples]
 
 
 def among(family: Family, slices: Slices) -> Slices:
@@ -227,6 +245,20 @@ def most(family: Family, slices: Slices) -> Family:
     return family
 
 
+def at_least(family: Family, slices: Slices, bound: int) -> Family:
+    """Return the sets of *family* whose integer is *bound* or more."""
+    if bound >> len(slices):
+        return 0
+    equal, more = family, 0
+    for place, one in reversed(tuple(enumerate(slices))):
+        if bound >> place & 1:
+            equal &= one
+        else:
+            more |= equal & one
+            equal &= ~one
+    return equal | more
+
+
 def value(slices: Slices, mask: int) -> int:
     """Return the integer of one set."""
     return sum((one >> mask & 1) << place for place, one in enumerate(slices))
@@ -246,6 +278,10 @@ def sets_of(family: Family) -> list[int]:
     return sets
 
 
-def _doubled(without: Slices, with_it: Slices, width: int) -> Slices:
+def doubled(without: Slices, with_it: Slices, width: int) -> Slices:
+    """Return the integers of the sets *without* one more GPU, and of those *with_it*.
+
+    *width* is the number of sets without it.
+    """
     pairs = zip_longest(without, with_it, fillvalue=0)
     return [low | high << width for low, high in pairs]

@@ -1,5 +1,6 @@
 """The fragmentation term: what the remaining GPUs are worth to the next jobs."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from nodetopo.allocation.families import (
     added,
     among,
     constant,
+    doubled,
     greatest,
     highest,
     least,
@@ -29,6 +31,10 @@ from nodetopo.allocation.masks import positions
 JOB_WEIGHTS: Mapping[int, int] = MappingProxyType({2: 1, 4: 2, 8: 3})
 """Sizes of later jobs and their weights. Multi-GPU jobs of one node have these sizes in the
 public Philly, Helios and PAI traces; the weights were chosen beforehand and never tuned."""
+
+JOBS_A_STEP = 4
+"""Jobs that are added one by one, each to half of the sets at most, in the time of adding one kind
+of job to all sets."""
 
 Ends = Mapping[str, float | None]
 """When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
@@ -128,22 +134,57 @@ class Packing:
             return self._above(jobs, known, unit)
         if jobs.size == max(JOB_WEIGHTS):
             return self._one_or_both(jobs, known)
-        result: Slices = []
+        if jobs.size == min(JOB_WEIGHTS):
+            return self._one_by_one(jobs, known, unit)
+        groups = list(self._groups(jobs))
         mixed = jobs.family
-        for group in self._groups(jobs):
-            result = added(result, self._above(group, known, unit))
+        for group in groups:
             mixed ^= group.family
-        levels: dict[int, list[int]] = {}
-        while mixed:
-            alike = least(mixed, jobs.values)
-            levels[value(jobs.values, highest(alike)) - known] = sets_of(alike)
-            mixed ^= alike
+        levels = {
+            worth: dict.fromkeys(map(self._kinds, sets))
+            for worth, sets in _levels(mixed, jobs.values, known, unit)
+        }
+        steps = sum(self._most(kinds) for each in levels.values() for kinds in each)
+        if steps * JOBS_A_STEP > jobs.family.bit_count():
+            return self._one_by_one(jobs, known, unit)
         # Each kind of job is added to the packings without it, as often as it can be.
-        for worth, sets in levels.items():
-            for kinds in dict.fromkeys(map(self._kinds, sets)):
+        result = total(self._above(group, known, unit) for group in groups)
+        for worth, each in levels.items():
+            for kinds in each:
                 for _ in range(self._most(kinds)):
                     rest, fitting = self._without(result, kinds)
-                    result = greatest(result, added(rest, constant(fitting, worth // unit)))
+                    result = greatest(result, added(rest, constant(fitting, worth)))
+        return result
+
+    def _one_by_one(self, jobs: "_Jobs", known: int, unit: int) -> Slices:
+        """Return the same from each of *jobs*, GPU by GPU.
+
+        A packing has one job with its highest GPU, or none, and the rest is packed without that
+        GPU. So the sets of the first GPUs are known when the next one doubles them.
+        """
+        families = self._families
+        by_highest: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for worth, sets in _levels(jobs.family, jobs.values, known, unit):
+            for job in sets:
+                top = job.bit_length() - 1
+                by_highest[top][worth].append(job ^ 1 << top)
+        result: Slices = []
+        for gpu in range(families.count):
+            width = 1 << gpu
+            every = (1 << width) - 1
+            lacks = [family & every for family in families.lacks[:gpu]]
+            remains = result
+            for worth, others in by_highest[gpu].items():
+                rest: Slices = []
+                fitting = 0
+                for other in others:
+                    able = every
+                    for each in positions(other):
+                        able &= lacks[each]
+                    fitting |= able
+                    rest = greatest(rest, [one >> other & able for one in result])
+                remains = greatest(remains, added(rest, constant(fitting, worth)))
+            result = doubled(remains, result, width)
         return result
 
     def _groups(self, jobs: "_Jobs") -> Iterator["_Jobs"]:
@@ -291,6 +332,16 @@ class Symmetry:
         for lowest in self._lowest:
             result |= lowest[(mask & lowest[-1]).bit_count()]
         return result
+
+
+def _levels(
+    family: Family, values: Slices, known: int, unit: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield what jobs of *family* are worth above *known*, in *unit*, and the jobs; least first."""
+    while family:
+        alike = least(family, values)
+        yield (value(values, highest(alike)) - known) // unit, sets_of(alike)
+        family ^= alike
 
 
 def _is_same_place(a: Place, b: Place) -> bool:

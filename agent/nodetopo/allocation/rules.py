@@ -30,7 +30,7 @@ _BANDWIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
 _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 _FIRST = ("degraded",)
-_LAST = ("broken_partitions", "reach_gb_s", "order")
+_LAST = ("broken_partitions", "shortfall_gb_s", "reach_gb_s", "order")
 
 TERMS: Mapping[Policy, tuple[str, ...]] = MappingProxyType(
     {
@@ -60,6 +60,13 @@ a job of one GPU sends nothing to other GPUs, and half to nine tenths of all job
 """
 
 
+NOT_OF_ONE = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "shortfall_gb_s"})
+"""The terms without a meaning for one GPU, which sends nothing."""
+
+NOT_OF_TWO = frozenset({"pair_bandwidth_gb_s"})
+"""The pair of two GPUs is the set, whose bandwidth was compared."""
+
+
 def terms_for(policy: Policy, size: int, *, with_hcas: bool = False) -> tuple[str, ...]:
     """Return the terms that *policy* compares for requests of *size* GPUs.
 
@@ -69,7 +76,12 @@ def terms_for(policy: Policy, size: int, *, with_hcas: bool = False) -> tuple[st
     order = TERMS[policy]
     if with_hcas:
         order = _before_remainder(order)
-    if size != 1 or with_hcas or policy is Policy.NIC_REQUIRED:
+    if size == 2:
+        return tuple(name for name in order if name not in NOT_OF_TWO)
+    if size != 1:
+        return order
+    order = tuple(name for name in order if name not in NOT_OF_ONE)
+    if with_hcas or policy is Policy.NIC_REQUIRED:
         return order
     start = order.index(_HCAS[0])
     return (*order[:start], *HCAS_OF_ONE, *order[start + len(_HCAS) :])

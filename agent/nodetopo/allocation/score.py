@@ -8,7 +8,7 @@ rank the sets of one machine. The bandwidth of a set, the first term, has three 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import Any
@@ -33,9 +33,12 @@ class Score:
         degraded: GPUs of the set that are degraded, fewer are better.
         bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one GPU,
             which sends nothing.
-        counts_as_gb_s: the bandwidth by which the set is compared, the highest of the bandwidths
-            that count as equal (:func:`nodetopo.allocation.bandwidth.levels`).
-        pair_bandwidth_gb_s: sum over all pairs of the set, as they count; more is better.
+        counts_as_gb_s: the bandwidth by which the set is compared at first: that of the best set of
+            the request, of which it has at least 94 %, otherwise its bandwidth. The best is the
+            widest of the sets that equal the answer in all terms before.
+        pair_bandwidth_gb_s: sum over all pairs of the set, as they count among the pairs of free
+            GPUs (:func:`nodetopo.allocation.bandwidth.alike`); more is better. It is compared for
+            three GPUs or more.
         numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown place counts
             as a separate place.
         remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs, in
@@ -49,6 +52,8 @@ class Score:
         broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free and of
             which the set takes only some.
         crowding: sum over the NUMA nodes of the square of the GPUs in use there.
+        shortfall_gb_s: how far the bandwidth is below what it counts as, less is better; ``None``
+            for one GPU.
         reach_gb_s: bandwidth of the GPUs of the set to all GPUs of the node, less is better: the
             best-connected stay free.
         order: the GPU indices; the lower list wins when all else is equal.
@@ -67,6 +72,7 @@ class Score:
     hca_nearness: int
     broken_partitions: int
     crowding: int
+    shortfall_gb_s: float | None
     reach_gb_s: float
     order: tuple[int, ...]
 
@@ -84,9 +90,13 @@ class Score:
         return self.counts_as_gb_s if name == "bandwidth_gb_s" else getattr(self, name)
 
 
-def pair_bandwidth(facts: Facts, members: Sequence[int]) -> int:
-    """Return the sum of the bandwidths of all pairs of *members*, 0.1 GB/s."""
-    return sum(facts.hops[a][b] for a, b in combinations(members, 2))
+def pair_bandwidth(facts: Facts, members: Sequence[int], counted: Mapping[int, int]) -> int:
+    """Return the sum of the bandwidths of all pairs of *members*, 0.1 GB/s, as they are *counted*.
+
+    A bandwidth that is not in *counted* counts as it is.
+    """
+    hops = (facts.hops[a][b] for a, b in combinations(members, 2))
+    return sum(counted.get(hop, hop) for hop in hops)
 
 
 def numa_nodes(facts: Facts, members: Sequence[int]) -> int:

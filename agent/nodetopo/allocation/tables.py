@@ -5,14 +5,14 @@ Which sets are the best of a family by a term is answered from the slices of the
 looked at by itself, however many are equal, except in a mesh, whose rings are counted set by set.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from math import gcd
 
 from nodetopo.allocation import score as term
-from nodetopo.allocation.bandwidth import joined_at
+from nodetopo.allocation.bandwidth import alike, has_near, joined_at, near_share, pairs_alike
 from nodetopo.allocation.facts import Facts, Place
 from nodetopo.allocation.families import (
     Families,
@@ -20,17 +20,24 @@ from nodetopo.allocation.families import (
     Slices,
     added,
     among,
+    at_least,
     constant,
     greatest,
+    highest,
     least,
     most,
     multiplied,
     sets_of,
     subtracted,
     total,
+    value,
 )
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.remainder import Later, Packing
+
+MOST_PAIR_CLASSES = 16
+"""Ways in which the pairs of free GPUs count whose sums are kept, 0.1 MB each for 16 GPUs. Most
+machines have one; others are those where pairs were measured, or a GPU lacks a link of many."""
 
 
 class Tables:
@@ -48,7 +55,7 @@ class Tables:
         classes: Sequence[int],
         is_mesh: bool,
     ) -> None:
-        """Take the bandwidth of a set given as a mask.
+        """Take the modelled bandwidth of a set given as a mask, 0.1 GB/s.
 
         It is asked for the sets that were *measured*, and in a mesh for all. Elsewhere a ring
         is as wide as its narrowest hop. *classes* are for each GPU the mask of those alike, see
@@ -61,10 +68,14 @@ class Tables:
         self.families = families = Families(len(facts.indices))
         self._nodes, self._sockets = _members(facts.numa), _members(facts.sockets)
         self._packing = Packing(families, self._job_values, classes)
+        pairs = combinations(range(len(facts.indices)), 2)
+        self._has_near_pairs = has_near(alike(facts.hops[a][b] for a, b in pairs))
         self._bandwidths: dict[int, Slices] = {}
+        self._counted: dict[int, Mapping[int, int]] = {}
+        self._near: dict[int, bool] = {}
+        self._pairs: dict[frozenset[tuple[int, int]], Slices] = {}
         self._fixed: dict[str, Slices] = {}
         self._build: Mapping[str, Callable[[], Slices]] = {
-            "pair_bandwidth_gb_s": self._pair_losses,
             "numa_nodes": lambda: self._touched(self._nodes),
             "sockets": lambda: self._touched(self._sockets),
             "hca_far": lambda: self._sums(term.hca_far),
@@ -88,6 +99,10 @@ class Tables:
     def best(self, name: str, family: Family, free: int, size: int, later: Later = ()) -> Family:
         """Return the best of *family*, sets of *size*, by the term *name*."""
         if name == "bandwidth_gb_s":
+            return self._near_the_widest(family, size)
+        if name == "pair_bandwidth_gb_s":
+            return least(family, self._pair_losses(free))
+        if name == "shortfall_gb_s":
             return most(family, self._bandwidth(size))
         if name == "remainder_value":
             taken = self._packing.taken
@@ -127,31 +142,66 @@ class Tables:
 
     # --- bandwidth -------------------------------------------------------------------------
 
+    def counted(self, size: int) -> Mapping[int, int]:
+        """Return as what each bandwidth counts among those of all sets of *size*."""
+        counted = self._counted.get(size)
+        if counted is None:
+            by_set, by_width = self._known(size)
+            counted = alike([*by_set.values(), *(width for width, _ in by_width)])
+            self._counted[size] = counted
+        return counted
+
+    def _is_near(self, size: int) -> bool:
+        """Return whether different bandwidths of sets of *size* can count as equal."""
+        near = self._near.get(size)
+        if near is None:
+            near = self._near[size] = has_near(self.counted(size))
+        return near
+
+    def widest(self, family: Family, size: int) -> int:
+        """Return the greatest bandwidth of *family*, which are sets of *size*; 0.1 GB/s."""
+        slices = self._bandwidth(size)
+        return value(slices, highest(most(family, slices)))
+
+    def _near_the_widest(self, family: Family, size: int) -> Family:
+        """Return the sets of *family* with nearly the bandwidth of the widest."""
+        slices = self._bandwidth(size)
+        widest = most(family, slices)
+        if not self._is_near(size):
+            return widest
+        return at_least(family, slices, near_share(value(slices, highest(widest))))
+
     def _bandwidth(self, size: int) -> Slices:
         """Return the bandwidth of the sets of *size*, 0.1 GB/s, and 0 for others."""
         slices = self._bandwidths.get(size)
         if slices is None:
-            slices = self._bandwidths[size] = self._new_bandwidth(size)
+            slices = self._bandwidths[size] = self._new_bandwidth(size, {})
         return slices
 
-    def _new_bandwidth(self, size: int) -> Slices:
+    def _new_bandwidth(self, size: int, counted: Mapping[int, int]) -> Slices:
+        """Return the same as the bandwidths are *counted*."""
+        by_set, by_width = self._known(size)
+        slices = self.families.valued({m: counted.get(w, w) for m, w in by_set.items()})
+        for width, family in by_width:
+            slices = greatest(slices, constant(family, counted.get(width, width)))
+        return slices
+
+    def _known(self, size: int) -> tuple[Mapping[int, int], list[tuple[int, Family]]]:
+        """Return the bandwidths of sets of *size*: of some by set, and of others the sets of each.
+
+        Set by set are those in a mesh and those that were measured.
+        """
         families = self.families
         if size < 2:
-            return []
+            return {}, []
         if self._is_mesh:
-            return families.valued(
-                {mask: self._bandwidth_of(mask) for mask in sets_of(families.sizes[size])}
-            )
-        modelled = families.sizes[size]
+            return {mask: self._bandwidth_of(mask) for mask in sets_of(families.sizes[size])}, []
         measured = {m: self._bandwidth_of(m) for m in self._measured if m.bit_count() == size}
-        known = families.valued(dict.fromkeys(measured, 1))
-        for family in known:
+        modelled = families.sizes[size]
+        for family in families.valued(dict.fromkeys(measured, 1)):
             modelled ^= family
-        slices = families.valued(measured)
-        for width, family in self._widths:
-            if family := family & modelled:
-                slices = greatest(slices, constant(family, width))
-        return slices
+        widths = ((width, family & modelled) for width, family in self._widths)
+        return measured, [(width, family) for width, family in widths if family]
 
     @cached_property
     def _widths(self) -> tuple[tuple[int, Family], ...]:
@@ -174,7 +224,7 @@ class Tables:
             no_worse &= families.every ^ _union(pairs[width])
         result, wider = [], 0
         for width, family in reversed(without_worse):
-            reached = family | self._rings(width) & linked
+            reached = family | (self._rings(width) & linked if linked else 0)
             result.append((width, reached & (families.every ^ wider)))
             wider |= reached
         return tuple(result)
@@ -200,13 +250,34 @@ class Tables:
                     searched[gpu] = joined[gpu]
         return found | families.rings(searched) if any(searched) else found
 
-    def _pair_losses(self) -> Slices:
-        """Return by how much the pairs of a set are below the widest; in units of all losses."""
-        hops = self._facts.hops
-        pairs = list(combinations(range(len(hops)), 2))
-        widest = max((hops[a][b] for a, b in pairs), default=0)
-        unit = gcd(*(widest - hops[a][b] for a, b in pairs)) or 1
-        rows = [[(widest - hops[a][b]) // unit for b in range(a)] for a in range(len(hops))]
+    def _pair_losses(self, free: int) -> Slices:
+        """Return by how much the pairs of a set are below the widest; in units of all losses.
+
+        They count as they do among the pairs of *free* GPUs.
+        """
+        if not self._has_near_pairs:
+            if "pair_bandwidth_gb_s" not in self._fixed:
+                counted = pairs_alike(self._facts.hops, self.families.everyone)
+                self._fixed["pair_bandwidth_gb_s"] = self._new_pair_losses(counted)
+            return self._fixed["pair_bandwidth_gb_s"]
+        counted = pairs_alike(self._facts.hops, free)
+        key = frozenset(counted.items())
+        slices = self._pairs.get(key)
+        if slices is None:
+            slices = self._new_pair_losses(counted)
+            if len(self._pairs) == MOST_PAIR_CLASSES:
+                self._pairs.clear()
+            self._pairs[key] = slices
+        return slices
+
+    def _new_pair_losses(self, counted: Mapping[int, int]) -> Slices:
+        """Return the same for pairs as they are *counted*; others lose nothing."""
+        hops, widest = self._facts.hops, max(counted.values(), default=0)
+        unit = gcd(*(widest - hop for hop in counted.values())) or 1
+        rows = [
+            [(widest - counted.get(hops[a][b], widest)) // unit for b in range(a)]
+            for a in range(len(hops))
+        ]
         return self.families.pair_sums(rows)
 
     # --- places and HCAs -------------------------------------------------------------------
@@ -221,6 +292,8 @@ class Tables:
     def _job_values(self, size: int) -> Slices:
         """Return what the sets of *size* are worth to a job, 0.01 GB/s."""
         families, bandwidth = self.families, self._bandwidth(size)
+        if self._is_near(size):
+            bandwidth = self._new_bandwidth(size, self.counted(size))
         in_node, in_socket = (
             _union(families.within(group) for group in groups)
             for groups in (self._nodes, self._sockets)
@@ -237,34 +310,24 @@ class Tables:
     def _rail_losses(self) -> Slices:
         """Return how many GPUs of each set have no nearest HCA for themselves.
 
-        As many as the GPUs exceed their HCAs where that is most: by König and Ore, over all
-        unions of the HCAs that are nearest to some GPUs. HCAs that no GPU has in common add up.
+        As many as some of the GPUs exceed the HCAs that are nearest to any of these, where that is
+        most (König and Ore). HCAs that are nearest to the same GPUs count together.
         """
-        hcas = self._facts.hcas
+        families, hcas = self.families, self._facts.hcas
         if not any(hcas):
             return []
-        alone = self.families.numbers(sum(1 << gpu for gpu, near in enumerate(hcas) if not near))
-        losses = [alone]
-        choices = set(filter(None, hcas))
-        while choices:
-            near = {choices.pop()}
-            while overlapping := {one for one in choices if any(one & other for other in near)}:
-                near |= overlapping
-                choices -= overlapping
-            losses.append(self._rail_loss(near))
-        return total(losses)
-
-    def _rail_loss(self, choices: Iterable[int]) -> Slices:
-        families, hcas = self.families, self._facts.hcas
-        unions = {0}
-        for choice in choices:
-            unions |= {union | choice for union in unions}
-        worst: Slices = []
-        for union in unions - {0}:
-            gpus = sum(1 << gpu for gpu, near in enumerate(hcas) if near and not near & ~union)
-            if gpus.bit_count() > union.bit_count():
-                worst = greatest(worst, self._above(families.numbers(gpus), union.bit_count()))
-        return worst
+        near = (
+            sum(1 << gpu for gpu, own in enumerate(hcas) if own >> hca & 1)
+            for hca in range(max(hcas).bit_length())
+        )
+        # More HCAs than the GPUs that they are nearest to are as good as one for each.
+        counts = {gpus: min(n, gpus.bit_count()) for gpus, n in Counter(near).items() if gpus}
+        unused = (
+            constant(families.every ^ families.touching(gpus), n) for gpus, n in counts.items()
+        )
+        all_hcas = constant(families.every, sum(counts.values()))
+        excess = total([families.numbers(families.everyone), *unused])
+        return subtracted(families.most_within(excess), all_hcas)
 
     # --- terms of what is in use -----------------------------------------------------------
 

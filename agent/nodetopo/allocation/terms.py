@@ -1,12 +1,19 @@
 """The terms of one machine for sets given as masks, as integers of which less is better."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import combinations, takewhile
 
 from nodetopo.allocation import score as term
-from nodetopo.allocation.bandwidth import bandwidth, levels, with_measured_pairs
+from nodetopo.allocation.bandwidth import (
+    alike,
+    bandwidth,
+    has_near,
+    near_share,
+    pairs_alike,
+    with_measured_pairs,
+)
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.remainder import Later, Symmetry
@@ -32,36 +39,36 @@ class Terms:
     Safe to share between threads: at worst two threads compute the same value.
 
     Attributes:
-        modelled: the machine with the bandwidths of the model.
-        facts: the same with hops as they count (:func:`nodetopo.allocation.bandwidth.levels`).
+        facts: the machine with the bandwidths of the model.
         is_small: every set of the machine can be compared within the time of a request.
-        tree: the machine as nested groups; ``None`` where its groups do not nest, or where
-            sets were measured, whose bandwidths can be anything.
+        tree: the machine as nested groups; ``None`` where its groups do not nest, where different
+            bandwidths can count as equal, or where sets were measured, whose bandwidths can be
+            anything.
         nearest: the most similar tree, for machines that are neither a tree nor small.
     """
 
     def __init__(self, facts: Facts, rules: Rules = DEFAULT) -> None:
-        self.modelled = modelled = with_measured_pairs(facts, rules.measured)
+        self.facts = facts = with_measured_pairs(facts, rules.measured)
         self.rules = rules
-        self._level = level = levels(modelled, rules)
-        hops = tuple(tuple(map(level, row)) for row in modelled.hops)
-        self.facts = facts = replace(modelled, hops=hops)
+        everyone = range(len(facts.indices))
+        self._classes = alike(facts.hops[a][b] for a, b in combinations(everyone, 2))
+        self._has_near = has_near(self._classes)
         self._is_mesh = not facts.is_switched and any(
             sum(map(bool, row)) > 1 for row in facts.links
         )
         most = LARGEST_MESH if self._is_mesh else LARGEST_ENUMERATED
         self.is_small = len(facts.links) <= most
         has_sets = bool(rules.measured and rules.measured.sets)
-        self.tree = None if has_sets else tree(facts)
-        self.nearest = None if self.tree or self.is_small else nearest_tree(facts)
+        self.tree = None if has_sets or self._has_near else tree(facts)
+        self.nearest = None if self.tree or self.is_small else nearest_tree(self._coarse())
 
         self._everyone = (1 << len(facts.indices)) - 1
-        self._symmetry = Symmetry(modelled, is_known=not has_sets)
-        self._model = bandwidth(modelled, rules)
+        self._symmetry = Symmetry(facts, is_known=not has_sets)
+        self._model = bandwidth(facts, rules)
         self._modelled: dict[int, int] = {}
         self._set_terms: Mapping[str, Callable[[int], int]] = {
-            "bandwidth_gb_s": lambda mask: -self.bandwidth(mask),
-            "pair_bandwidth_gb_s": lambda mask: -term.pair_bandwidth(facts, positions(mask)),
+            "bandwidth_gb_s": lambda mask: -self.modelled_bandwidth(mask),
+            "shortfall_gb_s": lambda mask: -self.modelled_bandwidth(mask),
             "numa_nodes": lambda mask: term.numa_nodes(facts, positions(mask)),
             "sockets": lambda mask: term.sockets(facts, positions(mask)),
             "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
@@ -71,6 +78,7 @@ class Terms:
             "reach_gb_s": lambda mask: term.reach(facts, positions(mask)),
         }
         self._free_terms: Mapping[str, Figure] = {
+            "pair_bandwidth_gb_s": lambda mask, free: -self._pair_bandwidth(mask, free),
             "remainder_value": lambda mask, free: -self.value_left(free & ~mask),
             "broken_partitions": self._broken_partitions,
             "crowding": self._crowding,
@@ -86,7 +94,7 @@ class Terms:
         known = (gpus for gpus in measured if gpus <= position.keys())
         return Tables(
             self.facts,
-            self.bandwidth,
+            self.modelled_bandwidth,
             measured=(sum(position[index] for index in gpus) for gpus in known),
             classes=self._symmetry.classes,
             is_mesh=self._is_mesh,
@@ -103,19 +111,45 @@ class Terms:
     def own_terms(self, size: int) -> tuple[str, ...]:
         """Return the most important terms of a set by itself, whatever else is free.
 
-        They are those before the first term on the free GPUs. Where a policy begins with such
+        They are those before the first term on the GPUs left. Where a policy begins with such
         terms, these are passed over.
         """
-        order = self.order(size)
-        start = next(at for at, name in enumerate(order) if name not in self._free_terms)
-        own = takewhile(lambda name: name not in self._free_terms, order[start:])
+        order, of_left = self.order(size), self._free_terms.keys() - {"pair_bandwidth_gb_s"}
+        start = next(at for at, name in enumerate(order) if name not in of_left)
+        own = takewhile(lambda name: name not in of_left, order[start:])
         return tuple(name for name in own if name != "order")
+
+    def worth(self, mask: int) -> tuple[int, ...]:
+        """Return the terms of *mask* by itself, less is better, with all GPUs free.
+
+        The bandwidth is as it counts among all sets of the size (:meth:`bandwidth`).
+        """
+        return tuple(
+            -self.bandwidth(mask)
+            if name == "bandwidth_gb_s"
+            else self.figure(name)(mask, self._everyone)
+            for name in self.own_terms(mask.bit_count())
+        )
+
+    def ranked(self, masks: Iterable[int], free: int, later: Later = ()) -> list[int]:
+        """Return *masks*, sets of one size, best first.
+
+        Each is the best of those that are left: what a request gets that cannot have the others.
+        """
+        left = sorted(masks, key=positions)
+        names = [name for name in self.order(left[0].bit_count()) if name != "order"]
+        figures = [self.figure(name, later) for name in names]
+        return in_order({m: [figure(m, free) for figure in figures] for m in left}, names)
 
     def value_left(self, left: int) -> int:
         """Return what the GPUs *left* are worth to later jobs, 0.01 GB/s."""
         if self._root is None:
             return self.tables.value_left(left)
         return remainder_value(self._root, left)
+
+    def value_of_all(self) -> int:
+        """Return what all GPUs of the node together are worth to later jobs, 0.01 GB/s."""
+        return self.value_left(self._everyone)
 
     def figure(self, name: str, later: Later = ()) -> Figure:
         """Return the term *name*, a field of :class:`Score`; *later* are GPUs that get free."""
@@ -126,9 +160,31 @@ class Terms:
         of_set = self._set_terms[name]
         return lambda mask, _free: of_set(mask)
 
+    def top(self, best: int, *, free: int, required: int, size: int, later: Later = ()) -> int:
+        """Return the bandwidth of which a set needs a share to be equal to the *best*, 0.1 GB/s.
+
+        It is the greatest of the sets of the request that equal it in all terms before. On a tree
+        only sets as wide are equal.
+        """
+        if self._root is not None or size < 2:
+            return self.modelled_bandwidth(best)
+        tables = self.tables
+        family = tables.sets(free, required, size)
+        for name in takewhile(lambda name: name != "bandwidth_gb_s", self.order(size)):
+            family = tables.best(name, family, free, size, later)
+        return tables.widest(family, size)
+
     def bandwidth(self, mask: int) -> int:
-        """Return as what bandwidth a set counts, 0.1 GB/s; 0 for one GPU."""
-        return self._level(self.modelled_bandwidth(mask))
+        """Return as what bandwidth a set counts among all of its size, 0.1 GB/s; 0 for one GPU.
+
+        That is what a later job gets (:meth:`value_left`). See
+        :func:`nodetopo.allocation.bandwidth.alike`.
+        """
+        bandwidth = self.modelled_bandwidth(mask)
+        if self.tree:
+            return bandwidth
+        counted = self.tables.counted(mask.bit_count()) if self.is_small else self._classes
+        return counted.get(bandwidth, bandwidth)
 
     def modelled_bandwidth(self, mask: int) -> int:
         """Return the modelled bandwidth of a set, 0.1 GB/s; 0 for one GPU."""
@@ -144,21 +200,26 @@ class Terms:
         """Return what the GPUs *left* are worth, now and after each end of a job, added up."""
         return self.value_left(left) + sum(self.value_left(left | more) for more in later)
 
-    def score(self, mask: int, free: int, degraded: int = 0, later: Later = ()) -> Score:
+    def score(
+        self, mask: int, free: int, degraded: int = 0, later: Later = (), top: int = 0
+    ) -> Score:
         """Return all terms of *mask* when it is taken from *free*; *later* are GPUs that get free.
 
-        A *degraded* GPU that is not taken counts as in use in the other terms, unless no other is
-        left: a later job is offered it last.
+        *top* is the bandwidth of the best set of the request, 0.1 GB/s. If the GPUs that are not
+        *degraded*, and those of *mask*, leave any GPU, the other terms count a degraded one that is
+        not taken as in use: a later job is offered it last.
         """
         facts, members = self.facts, positions(mask)
         if free & ~mask & ~degraded:
             free &= mask | ~degraded
         is_pair = len(members) > 1
+        bandwidth = self.modelled_bandwidth(mask)
+        counts_as = top if near_share(top) <= bandwidth <= top else bandwidth
         return Score(
             degraded=(mask & degraded).bit_count(),
-            bandwidth_gb_s=self.modelled_bandwidth(mask) / 10 if is_pair else None,
-            counts_as_gb_s=self.bandwidth(mask) / 10 if is_pair else None,
-            pair_bandwidth_gb_s=term.pair_bandwidth(facts, members) / 10,
+            bandwidth_gb_s=bandwidth / 10 if is_pair else None,
+            counts_as_gb_s=counts_as / 10 if is_pair else None,
+            pair_bandwidth_gb_s=self._pair_bandwidth(mask, free) / 10,
             numa_nodes=term.numa_nodes(facts, members),
             sockets=term.sockets(facts, members),
             remainder_value=self.value_with(free & ~mask, later) / (100 * (1 + len(later))),
@@ -168,12 +229,46 @@ class Terms:
             hca_nearness=term.hca_nearness(facts, members),
             broken_partitions=self._broken_partitions(mask, free),
             crowding=self._crowding(mask, free),
+            shortfall_gb_s=(counts_as - bandwidth) / 10 if is_pair else None,
             reach_gb_s=term.reach(facts, members) / 10,
             order=tuple(facts.indices[member] for member in members),
         )
+
+    def _pair_bandwidth(self, mask: int, free: int) -> int:
+        """Return the bandwidths of all pairs added up, as they count among those of *free* GPUs."""
+        counted = pairs_alike(self.facts.hops, free) if self._has_near else {}
+        return term.pair_bandwidth(self.facts, positions(mask), counted)
+
+    def _coarse(self) -> Facts:
+        """Return the facts with hops that are alike as one."""
+        hops = ([self._classes.get(hop, hop) for hop in row] for row in self.facts.hops)
+        return replace(self.facts, hops=tuple(map(tuple, hops)))
 
     def _broken_partitions(self, mask: int, free: int) -> int:
         return term.broken_partitions(term.whole_partitions(self.facts, free), mask)
 
     def _crowding(self, mask: int, free: int) -> int:
         return term.crowding(self.facts, positions(self._everyone & ~free | mask))
+
+
+def in_order(rows: Mapping[int, list[int]], names: Sequence[str]) -> list[int]:
+    """Return the sets of *rows* best first: each is the best of those that are left.
+
+    *rows* has the terms of each set by *names*, less is better; of sets that are equal in all the
+    first one wins. Sets with nearly the bandwidth of the widest are equal in it
+    (:func:`nodetopo.allocation.bandwidth.near_share`).
+    """
+    place = names.index("bandwidth_gb_s") if "bandwidth_gb_s" in names else None
+    if place is None or not has_near(alike(-row[place] for row in rows.values())):
+        return sorted(rows, key=rows.__getitem__)
+    left, found = list(rows), list[int]()
+    while left:
+        best = left
+        for at in range(len(names)):
+            most = min(rows[mask][at] for mask in best)
+            if at == place:
+                most = -near_share(-most)
+            best = [mask for mask in best if rows[mask][at] <= most]
+        found.append(best[0])
+        left.remove(best[0])
+    return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from nodetopo.allocation.allocator import Allocation, Allocator, Alternative
 from nodetopo.allocation.best_effort import BestEffort, PeerPanics
-from nodetopo.allocation.explain import compared, names
+from nodetopo.allocation.explain import compared, listed, names
 from nodetopo.allocation.measured import coverage
 from nodetopo.allocation.requests import resolve, usable
 from nodetopo.allocation.rules import Model, Policy, Rules, terms_for
@@ -16,6 +16,7 @@ from nodetopo.cli import output
 from nodetopo.cli.bandwidth_table import read_table
 from nodetopo.cli.files import STDIO
 from nodetopo.cli.flags.allocate import NVIDIA
+from nodetopo.cli.lists import device_names
 from nodetopo.cli.output import Answer, emit, note
 from nodetopo.cli.source import files_of, load
 from nodetopo.components.gpus.health.ledger import degraded_at_a_look
@@ -140,13 +141,13 @@ def device_ids(
 ) -> tuple[str, ...]:
     """Return the ids that *arguments* name, by comma: of devices, or of GPUs for all of theirs.
 
+    Ranges of GPUs are written out (:func:`nodetopo.cli.lists.device_names`).
+
     Raises:
         InputError: there is none of that name.
     """
     ids: list[str] = []
-    for text in (text.strip() for argument in arguments for text in argument.split(",")):
-        if not text:
-            continue
+    for text in device_names(arguments):
         if text in devices:
             ids.append(text)
             continue
@@ -178,12 +179,14 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
         allocator, terms = shared_allocator(snapshot, devices, rules, is_mig=is_mig)
     else:
         allocator, terms = Allocator(snapshot, rules), terms_for(policy, args.size)
-    named = device_ids(snapshot, devices, args.available)
+    available = device_ids(snapshot, devices, args.available)
+    if not args.available:
+        available = _offered(snapshot, devices, is_mig=args.mig is not None)
     return Request(
         snapshot=snapshot,
         allocator=allocator,
         devices=devices,
-        available=named if args.available else tuple(devices),
+        available=available,
         required=device_ids(snapshot, devices, args.required),
         degraded=device_ids(snapshot, devices, args.degraded)
         if args.degraded
@@ -193,6 +196,20 @@ def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
         size=args.size,
         terms=terms,
     )
+
+
+def _offered(snapshot: Snapshot, devices: Mapping[str, str], *, is_mig: bool) -> tuple[str, ...]:
+    """Return the *devices* that the daemon offers; a note tells which GPUs are left out.
+
+    No GPU in MIG mode is offered whole: only its instances are.
+    """
+    apart = () if is_mig else tuple(gpu for gpu in snapshot.gpus if gpu.is_divided)
+    divided = {gpu.id for gpu in apart}
+    if left_out := [gpu.name for gpu in apart if gpu.id in devices.values()]:
+        verb = "is" if len(left_out) == 1 else "are"
+        cure = "--mig PROFILE chooses among instances, and --available takes such GPUs whole"
+        note("note", f"{listed(left_out)} {verb} in MIG mode and left out; {cure}")
+    return tuple(device for device, gpu in devices.items() if gpu not in divided)
 
 
 def _rules(snapshot: Snapshot, args: Namespace, policy: Policy) -> Rules:

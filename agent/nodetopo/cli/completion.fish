@@ -14,7 +14,7 @@ function __nodetopo_complete
     case ' run:--node-name'
       true
     case ' run:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' run:--snapshot'
       __fish_complete_path $current
     case ' run:--sysfs-root'
@@ -258,7 +258,7 @@ function __nodetopo_complete
     case ' topo matrix:--snapshot'
       __fish_complete_path $current
     case ' topo matrix:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' topo matrix:--topo-m'
       __fish_complete_path $current
     case ' topo matrix:--nccl-xml'
@@ -288,7 +288,7 @@ function __nodetopo_complete
     case ' topo tree:--snapshot'
       __fish_complete_path $current
     case ' topo tree:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' topo tree:--topo-m'
       __fish_complete_path $current
     case ' topo tree:--nccl-xml'
@@ -320,7 +320,7 @@ function __nodetopo_complete
     case ' topo path:--snapshot'
       __fish_complete_path $current
     case ' topo path:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' topo path:--topo-m'
       __fish_complete_path $current
     case ' topo path:--nccl-xml'
@@ -350,7 +350,7 @@ function __nodetopo_complete
     case ' topo complexes:--snapshot'
       __fish_complete_path $current
     case ' topo complexes:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' topo complexes:--topo-m'
       __fish_complete_path $current
     case ' topo complexes:--nccl-xml'
@@ -380,7 +380,7 @@ function __nodetopo_complete
     case ' labels:--snapshot'
       __fish_complete_path $current
     case ' labels:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' labels:--topo-m'
       __fish_complete_path $current
     case ' labels:--nccl-xml'
@@ -436,7 +436,7 @@ function __nodetopo_complete
     case ' publish:--snapshot'
       __fish_complete_path $current
     case ' publish:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' publish:--topo-m'
       __fish_complete_path $current
     case ' publish:--nccl-xml'
@@ -496,7 +496,7 @@ function __nodetopo_complete
     case ' health:--snapshot'
       __fish_complete_path $current
     case ' health:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' health:--topo-m'
       __fish_complete_path $current
     case ' health:--nccl-xml'
@@ -534,7 +534,7 @@ function __nodetopo_complete
     case ' audit:--snapshot'
       __fish_complete_path $current
     case ' audit:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' audit:--topo-m'
       __fish_complete_path $current
     case ' audit:--nccl-xml'
@@ -570,7 +570,7 @@ function __nodetopo_complete
     case ' admit:--snapshot'
       __fish_complete_path $current
     case ' admit:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' admit:--topo-m'
       __fish_complete_path $current
     case ' admit:--nccl-xml'
@@ -618,7 +618,7 @@ function __nodetopo_complete
     case ' export:--cluster-id'
       true
     case ' export:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' export:--snapshot'
       __fish_complete_path $current
     case ' export:--slices'
@@ -706,7 +706,7 @@ function __nodetopo_complete
     case ' allocate:--snapshot'
       __fish_complete_path $current
     case ' allocate:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' allocate:--topo-m'
       __fish_complete_path $current
     case ' allocate:--nccl-xml'
@@ -736,7 +736,7 @@ function __nodetopo_complete
     case ' capture:--snapshot'
       __fish_complete_path $current
     case ' capture:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' capture:--topo-m'
       __fish_complete_path $current
     case ' capture:--nccl-xml'
@@ -772,7 +772,7 @@ function __nodetopo_complete
     case ' support:--snapshot'
       __fish_complete_path $current
     case ' support:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' support:--topo-m'
       __fish_complete_path $current
     case ' support:--nccl-xml'
@@ -812,7 +812,7 @@ function __nodetopo_complete
     case ' nccl env:--snapshot'
       __fish_complete_path $current
     case ' nccl env:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' nccl env:--topo-m'
       __fish_complete_path $current
     case ' nccl env:--nccl-xml'
@@ -842,7 +842,7 @@ function __nodetopo_complete
     case ' nccl xml:--snapshot'
       __fish_complete_path $current
     case ' nccl xml:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' nccl xml:--topo-m'
       __fish_complete_path $current
     case ' nccl xml:--nccl-xml'
@@ -882,7 +882,7 @@ function __nodetopo_complete
     case ' nccl check:--snapshot'
       __fish_complete_path $current
     case ' nccl check:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' nccl check:--topo-m'
       __fish_complete_path $current
     case ' nccl check:--nccl-xml'
@@ -920,7 +920,7 @@ function __nodetopo_complete
     case ' explain-claim:--snapshot'
       __fish_complete_path $current
     case ' explain-claim:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' explain-claim:-o' ' explain-claim:--output'
       printf '%s\n' table short json yaml
     case ' simulate machines:-o' ' simulate machines:--output'
@@ -948,7 +948,7 @@ function __nodetopo_complete
     case ' simulate trace:--snapshot'
       __fish_complete_path $current
     case ' simulate trace:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
+      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
     case ' simulate trace:--topo-m'
       __fish_complete_path $current
     case ' simulate trace:--nccl-xml'

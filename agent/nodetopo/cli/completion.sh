@@ -10,7 +10,7 @@ _nodetopo() {
   case "$path:$previous" in
     " run:--config"|" run:--config-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--node-name") words='' ;;
-    " run:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " run:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " run:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " run:--procfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -132,7 +132,7 @@ _nodetopo() {
     " run:-config-file") words='' ;;
     " topo matrix:-o"|" topo matrix:--output") words='table short json yaml svg' ;;
     " topo matrix:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo matrix:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo matrix:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo matrix:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo matrix:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -147,7 +147,7 @@ _nodetopo() {
     " topo matrix:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:-o"|" topo tree:--output") words='table short json yaml svg' ;;
     " topo tree:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo tree:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo tree:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo tree:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo tree:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -163,7 +163,7 @@ _nodetopo() {
     " topo path:--bandwidth-table") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:-o"|" topo path:--output") words='table short json yaml svg' ;;
     " topo path:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo path:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo path:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo path:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -178,7 +178,7 @@ _nodetopo() {
     " topo path:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo complexes:-o"|" topo complexes:--output") words='table short json yaml' ;;
     " topo complexes:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " topo complexes:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " topo complexes:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " topo complexes:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo complexes:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " topo complexes:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -193,7 +193,7 @@ _nodetopo() {
     " topo complexes:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:-o"|" labels:--output") words='table short json yaml' ;;
     " labels:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " labels:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " labels:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " labels:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " labels:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -221,7 +221,7 @@ _nodetopo() {
     " publish:--publish-clique") words='' ;;
     " publish:--topology-levels") words='' ;;
     " publish:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " publish:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " publish:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " publish:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " publish:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -251,7 +251,7 @@ _nodetopo() {
     " health:--checks-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:-o"|" health:--output") words='table short json yaml' ;;
     " health:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " health:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -270,7 +270,7 @@ _nodetopo() {
     " audit:--manifest") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:-o"|" audit:--output") words='table short json yaml' ;;
     " audit:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " audit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " audit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " audit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " audit:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -288,7 +288,7 @@ _nodetopo() {
     " admit:--scope") words='container pod' ;;
     " admit:-o"|" admit:--output") words='table short json yaml' ;;
     " admit:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " admit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " admit:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " admit:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " admit:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -312,7 +312,7 @@ _nodetopo() {
     " export:--size") words='' ;;
     " export:--in-namespace") words='' ;;
     " export:--cluster-id") words='' ;;
-    " export:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " export:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " export:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " export:--slices") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " export:--sizes") words='' ;;
@@ -356,7 +356,7 @@ _nodetopo() {
     " allocate:--mig") words='' ;;
     " allocate:-o"|" allocate:--output") words='table short json yaml' ;;
     " allocate:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " allocate:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " allocate:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " allocate:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " allocate:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -371,7 +371,7 @@ _nodetopo() {
     " allocate:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:-o"|" capture:--output") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " capture:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " capture:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " capture:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " capture:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -389,7 +389,7 @@ _nodetopo() {
     " support:--health-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--metrics-address") words='' ;;
     " support:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " support:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " support:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " support:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " support:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -409,7 +409,7 @@ _nodetopo() {
     " nccl env:--topo-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:-o"|" nccl env:--output") words='table short json yaml conf pod' ;;
     " nccl env:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " nccl env:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl env:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl env:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -424,7 +424,7 @@ _nodetopo() {
     " nccl env:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:-o"|" nccl xml:--output") words='table short json yaml' ;;
     " nccl xml:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl xml:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -444,7 +444,7 @@ _nodetopo() {
     " nccl check:--checks-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:-o"|" nccl check:--output") words='table short json yaml' ;;
     " nccl check:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " nccl check:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " nccl check:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " nccl check:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl check:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -463,7 +463,7 @@ _nodetopo() {
     " explain-claim:--slices") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain-claim:--claims") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain-claim:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " explain-claim:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " explain-claim:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " explain-claim:-o"|" explain-claim:--output") words='table short json yaml' ;;
     " simulate machines:-o"|" simulate machines:--output") words='table short json yaml' ;;
     " simulate trace:--trace") words='' ;;
@@ -477,7 +477,7 @@ _nodetopo() {
     " simulate trace:--plot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:-o"|" simulate trace:--output") words='table short json yaml' ;;
     " simulate trace:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
-    " simulate trace:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
+    " simulate trace:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " simulate trace:--topo-m") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--nccl-xml") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " simulate trace:--rdma-topo") COMPREPLY=($(compgen -f -- "$current")); return ;;

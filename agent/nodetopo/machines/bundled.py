@@ -18,14 +18,15 @@ def names() -> tuple[str, ...]:
 
 
 def machine(name: str) -> Snapshot:
-    """Return the bundled machine *name*.
+    """Return the bundled machine *name*, in whatever case it is written.
 
     Raises:
         InputError: there is none of that name.
     """
-    if name not in names():
-        close = closest(name, names())
+    wanted = name.strip().lower()
+    if wanted not in names():
+        close = closest(wanted, names())
         hint = f"did you mean {close!r}? " if close else ""
         known = ", ".join(names())
         raise InputError(f"unknown machine {name!r}", f"{hint}bundled are: {known}")
-    return decode((_DIRECTORY / f"{name}.json").read_text("utf-8")).snapshot
+    return decode((_DIRECTORY / f"{wanted}.json").read_text("utf-8")).snapshot

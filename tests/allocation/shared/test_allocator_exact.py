@@ -12,13 +12,16 @@ from nodetopo.allocation.rules import Model, Policy, Rules
 from nodetopo.allocation.score import Score
 from nodetopo.allocation.shared.allocator import SharedAllocator
 from nodetopo.allocation.shared.counts import Pool, distributed, packed
-from nodetopo.allocation.shared.search import EnumeratedSets, TreeSets, search_for
+from nodetopo.allocation.shared.search import TableSets, TreeSets, search_for
 from nodetopo.allocation.shared.terms import Leaves, SharedScore, shared_terms
 from nodetopo.allocation.terms import Terms
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Mig
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.shared_brute_force import Device, SharedBruteForce
+from tests.allocation.shared_proof import GpuSets, SharedProof
+from tests.bench.irregular import MACHINES as IRREGULAR
+from tests.bench.machines import half_down
 from tests.budget import cases
 from tests.strategies import machines, node
 
@@ -78,9 +81,9 @@ class Case:
         if not others:
             assert answer.alternatives == ()
             return
-        second = {at[name] for name in answer.alternatives[0].chosen}
-        ours = self.brute.key(second, available)
-        assert ours[:-1] == self.brute.key(others[0], available)[:-1]
+        second = self.brute.terms({at[name] for name in answer.alternatives[0].chosen}, available)
+        truth = self.brute.terms(others[0], available)
+        assert {**second, "order": None} == {**truth, "order": None}
 
 
 def assert_same_terms(
@@ -106,10 +109,9 @@ def test_answers_equal_brute_force_on_real_machines(name: str, rules: Rules) -> 
 @pytest.mark.parametrize("policy", Policy)
 def test_answers_equal_brute_force_on_mig_instances(policy: Policy) -> None:
     plain, random = machine("dgx-a100"), Random(policy)
-    gpus = tuple(replace(gpu, mig=Mig(is_enabled=True)) for gpu in plain.gpus)
     for _ in range(cases(5, 15)):
         spread = random.random() < 0.5
-        case = Case(replace(plain, gpus=gpus), random, Rules(policy=policy), spread=spread)
+        case = Case(divided(plain), random, Rules(policy=policy), spread=spread)
         for _ in range(4):
             case.check()
 
@@ -132,20 +134,75 @@ def test_answers_equal_brute_force_on_machines_with_gaps(
 @pytest.mark.parametrize("name", ["dgx-2", "dgx-h100", "rtxpro6000-pcie-8", "gb200-nvl72"])
 @pytest.mark.parametrize("policy", Policy)
 @pytest.mark.parametrize("spread", [True, False], ids=["spread", "not"])
-def test_the_tree_and_the_enumeration_rank_alike(
-    name: str, policy: Policy, *, spread: bool
-) -> None:
-    random, terms = Random(name), Terms(facts(machine(name)), Rules(policy=policy))
-    order = shared_terms(policy, spread=spread)
+def test_the_tree_and_the_tables_rank_alike(name: str, policy: Policy, *, spread: bool) -> None:
+    random, rules = Random(name), Rules(policy=policy)
+    snapshot = machine(name)
+    terms, order = Terms(facts(snapshot), rules), shared_terms(policy, spread=spread)
     assert terms.tree is not None
     for is_isolated in (False, True):
         leaves = Leaves(terms=terms, order=order, is_isolated=is_isolated)
-        tree, table = TreeSets(leaves, terms.tree, 160), EnumeratedSets(leaves)
+        tree, table = TreeSets(leaves, terms.tree, 160), TableSets(leaves)
+        truth = GpuSets(snapshot, rules, spread=leaves.is_spread, is_mig=is_isolated)
         for _ in range(cases(4, 15)):
             pool = drawn_pool(random, len(terms.facts.indices))
             choices = [distributed(pool)] if leaves.is_spread else list(packed(pool))[:2]
             for choice in choices:
-                assert tree.ranked(choice, 4) == table.ranked(choice, 4)
+                best = truth.ranked(choice, 4)
+                assert tree.ranked(choice, 4) == best
+                assert table.ranked(choice, 4) == best
+
+
+@pytest.mark.parametrize("is_mig", [True, False], ids=["mig", "replicas"])
+@pytest.mark.parametrize("spread", [True, False], ids=["spread", "not"])
+@pytest.mark.parametrize("name", IRREGULAR)
+def test_answers_are_the_best_on_irregular_machines(
+    name: str, *, spread: bool, is_mig: bool
+) -> None:
+    random, snapshot = Random(name), divided(IRREGULAR[name](), is_mig=is_mig)
+    for policy in random.sample(list(Policy), cases(1, 5)):
+        proof = SharedProof(
+            snapshot, random.choice((4, 7, 10)), Rules(policy=policy), spread=spread
+        )
+        assert proof.differing(random, cases(4, 40)) == []
+
+
+@pytest.mark.parametrize("spread", [True, False], ids=["spread", "not"])
+@pytest.mark.parametrize(
+    "name", [name for name in IRREGULAR if name not in ("DGX-1V", "mesh of 10")]
+)
+def test_no_set_of_gpus_is_looked_at_by_itself(
+    name: str, monkeypatch: pytest.MonkeyPatch, *, spread: bool
+) -> None:
+    alone: list[int] = []
+    monkeypatch.setattr(Leaves, "figures", lambda _, mask: alone.append(mask))
+    monkeypatch.setattr(Terms, "bandwidth", lambda _, mask: alone.append(mask))
+    proof = SharedProof(IRREGULAR[name](), 4, spread=spread)
+    own = [each for names in proof.ids for each in names]
+    for size in range(1, len(own) + 1):
+        assert len(proof.ours.best(own, (), size)) == size
+    assert alone == []
+
+
+def test_a_set_with_94_percent_of_the_best_bandwidth_of_the_request_is_equal_in_it() -> None:
+    snapshot = half_down(machine("dgx-h100"), 2, 1)
+    ids = [gpu.id for gpu in snapshot.gpus]
+    own = {f"{name}::{n}": name for name in ids for n in range(4)}
+    ours = SharedAllocator(snapshot, own, spread=True)
+    free = [f"{ids[gpu]}::0" for gpu in (2, 3, 4)]  # 3 and 4 have all links, on two sockets
+    answer = ours.allocate(available=free, size=2)
+    assert answer.chosen == (free[0], free[1])
+    assert (answer.score.bandwidth_gb_s, answer.score.counts_as_gb_s) == (425, 450)
+    assert answer.alternatives[0].lost_at == "numa_nodes"
+    assert ours.describe(answer.chosen, free).is_optimal
+    assert not ours.describe(answer.alternatives[0].chosen, free).is_optimal
+    only = ours.allocate(available=[free[0], free[2]], size=2)
+    assert (only.score.bandwidth_gb_s, only.score.counts_as_gb_s) == (425, 425)
+
+
+def divided(snapshot: Snapshot, *, is_mig: bool = True) -> Snapshot:
+    """The machine with all GPUs in MIG mode."""
+    gpus = tuple(replace(gpu, mig=Mig(is_enabled=is_mig)) for gpu in snapshot.gpus)
+    return replace(snapshot, gpus=gpus)
 
 
 def drawn_pool(random: Random, gpus: int) -> Pool:
@@ -170,7 +227,8 @@ def test_a_large_irregular_machine_gets_a_set_with_room_that_is_not_called_exact
     snapshot = node(numa=[0] * 10 + [1] * 10, links=bridges)
     random, terms = Random(3), Terms(facts(snapshot))
     leaves = Leaves(terms=terms, order=shared_terms(Policy.BEST, spread=False), is_isolated=False)
-    search, table = search_for(leaves, 200), EnumeratedSets(leaves)
+    search = search_for(leaves, 200)
+    truth = GpuSets(snapshot, terms.rules, spread=False, is_mig=False)
     assert not search.is_exact
     agreed = 0
     for _ in range(50):
@@ -179,5 +237,5 @@ def test_a_large_irregular_machine_gets_a_set_with_room_that_is_not_called_exact
         assert chosen.bit_count() == choice.count
         assert chosen & choice.base == choice.base
         assert choice.room(chosen) >= 0
-        agreed += [chosen] == table.ranked(choice, 1)
+        agreed += [chosen] == truth.ranked(choice, 1)
     assert agreed >= 45

@@ -149,7 +149,8 @@ def test_an_answer_of_ours_is_explained_with_its_alternatives() -> None:
         "bandwidth_gb_s": 50.0,
         "next_best": names(1, 2),
         "lost_at": "order",
-        "leaves": "leaves 2 GPUs together on NUMA node 0, worth 50 weighted GB/s to later jobs",
+        "leaves": "leaves 2 GPUs together on NUMA node 0, "
+        "worth 50 of the node's 960 weighted GB/s to later jobs",
     }
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from nodetopo.components.rdma.joint import MOST_GUESSES, WINDOW_S, JointPlacement, Kind, Tally
-from nodetopo.components.rdma.resources import RdmaResource, key_of, offer_hcas
+from nodetopo.components.rdma.resources import RdmaResource, key_of, offer_hcas, token_of
 from nodetopo.model.codec import decode
 from nodetopo.rdma.identity import remembered_hcas
 from nodetopo.rdma.pairing import Pairing
@@ -153,6 +154,39 @@ def test_more_devices_than_hcas_are_tokens_of_all() -> None:
     node = Admissions()
     got = node.hcas(12)
     assert {got.count(position) for position in range(8)} == {1, 2}
+
+
+def test_the_lowest_free_tokens_of_each_hca_are_taken() -> None:
+    node, random = Admissions(most=800), Random(1)
+    for _ in range(20):
+        offered = random.sample(node.free, 300)
+        lowest = {
+            key: sorted((name for name in offered if key_of(name) == key), key=token_of)
+            for key in node.keys
+        }
+        chosen = node.joint.hcas_for(node.pool, offered, (), 24)
+        for key, own in lowest.items():
+            taken = [name for name in chosen if key_of(name) == key]
+            assert taken == own[: len(taken)]
+        assert {key_of(name) for name in chosen} == {*node.keys}
+
+
+def test_a_request_looks_at_no_token_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Admissions(most=8000)
+    alone: list[str] = []
+    for name in ("key_of", "token_of"):
+        monkeypatch.setattr(f"nodetopo.components.rdma.joint.{name}", alone.append)
+    for size in (1, 8):
+        assert len(node.joint.hcas_for(node.pool, node.free, (), size)) == size
+    assert alone == []
+
+
+def test_devices_of_an_earlier_list_are_taken_after_the_own_ones() -> None:
+    node = Admissions(most=8)
+    only = node.keys[3]
+    offered = [f"{only}::{number}" for number in (11, 7, 0, 9)]
+    chosen = node.joint.hcas_for(node.pool, offered, (), 3)
+    assert chosen == (f"{only}::0", f"{only}::7", f"{only}::9")
 
 
 def test_required_devices_are_kept() -> None:

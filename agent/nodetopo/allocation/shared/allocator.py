@@ -14,6 +14,7 @@ from itertools import islice
 from nodetopo.allocation.allocator import ALTERNATIVES, Allocation, Alternative
 from nodetopo.allocation.explain import MORE_IS_BETTER, Explanation
 from nodetopo.allocation.facts import Facts, facts
+from nodetopo.allocation.masks import positions
 from nodetopo.allocation.requests import check_counts, sound_first, usable
 from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.score import Score
@@ -29,8 +30,15 @@ from nodetopo.allocation.shared.counts import (
 from nodetopo.allocation.shared.devices import Devices
 from nodetopo.allocation.shared.explain import SharedExplanation
 from nodetopo.allocation.shared.search import search_for
-from nodetopo.allocation.shared.terms import Leaves, SharedScore, doubled, load, shared_terms
-from nodetopo.allocation.terms import Terms
+from nodetopo.allocation.shared.terms import (
+    LEAST_LOAD,
+    Leaves,
+    SharedScore,
+    doubled,
+    load,
+    shared_terms,
+)
+from nodetopo.allocation.terms import Terms, in_order
 from nodetopo.errors import InputError
 from nodetopo.model.node import REPLICA
 from nodetopo.model.snapshot import Snapshot
@@ -70,7 +78,7 @@ class SharedAllocator:
         )
         self._totals = tuple(map(len, self._devices.of_gpu))
         self._search = search_for(self._leaves, len(self._devices.gpu))
-        whole = Explanation(snapshot, self._leaves.terms.modelled, rules)
+        whole = Explanation(snapshot, self._leaves.terms.facts, rules)
         is_mig = self._leaves.is_isolated and not any(REPLICA in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
         self._explanation = SharedExplanation(whole, self._leaves, what)
@@ -80,7 +88,7 @@ class SharedAllocator:
     @property
     def facts(self) -> Facts:
         """All of the machine that answers depend on, except which GPUs are lost."""
-        return self._leaves.terms.modelled
+        return self._leaves.terms.facts
 
     @property
     def explanation(self) -> SharedExplanation:
@@ -110,7 +118,9 @@ class SharedAllocator:
         pool = self._pool(offered, kept, size)
         ways = list(islice(self._ranked(pool), 1 + ALTERNATIVES))
         names = [self._devices.lowest(way, set(offered), set(kept)) for way in ways]
-        return self._allocation(ways, names, pool, degraded, is_optimal=self._search.is_exact)
+        return self._allocation(
+            ways, names, pool, degraded, top=self._top(pool), is_optimal=self._search.is_exact
+        )
 
     def describe(
         self,
@@ -134,18 +144,21 @@ class SharedAllocator:
             return self._allocation([taken], [names], None, degraded, is_optimal=False)
         pool, bad = self._pool(available, (), size), self._devices.on_gpus(degraded)
         offered, kept = sound_first(available, (), size, degraded)
-        ours = self._score(taken, pool, bad)
+        able = self._pool(offered, kept, size)
+        top = self._top(able)
+        ours = self._key(self._score(taken, pool, bad, top))
         others = [
             (way, self._devices.lowest(way, set(offered), set(kept)))
-            for way in islice(self._ranked(self._pool(offered, kept, size)), 2)
-            if self._key(ours) != self._key(self._score(way, pool, bad))
+            for way in islice(self._ranked(able), 2)
+            if ours != self._key(self._score(way, pool, bad, top))
         ][:1]
-        is_best = not others or self._key(ours) <= self._key(self._score(others[0][0], pool, bad))
+        is_best = not others or ours <= self._key(self._score(others[0][0], pool, bad, top))
         return self._allocation(
             [taken, *(way for way, _ in others)],
             [names, *(ids for _, ids in others)],
             pool,
             degraded,
+            top=top,
             is_optimal=is_best and self._search.is_exact,
         )
 
@@ -199,8 +212,24 @@ class SharedAllocator:
         if self._leaves.is_spread and len(ways) <= ALTERNATIVES:
             seen = set(map(_touched, ways))
             near = (mask for mask in neighbours(pool, _touched(ways[0])) if mask not in seen)
-            others = (taken_evenly(pool, mask) for mask in near)
-            yield from sorted(others, key=lambda way: self._key(self._score(way, pool, 0)))
+            others = {mask: taken_evenly(pool, mask) for mask in sorted(near, key=positions)}
+            names = (*LEAST_LOAD, *self._leaves.of_the_set)
+            rows = {mask: self._row(names, way, pool) for mask, way in others.items()}
+            yield from (others[mask] for mask in in_order(rows, names))
+
+    def _row(self, names: Sequence[str], way: Counts, pool: Pool) -> list[int]:
+        """Return the terms of *names* for one way to distribute; less is better."""
+        own = {"load": load(way, pool.used), "doubled": doubled(way)}
+        terms = {**self._leaves.figures(_touched(way)), **own}
+        return [terms[name] for name in names]
+
+    def _top(self, pool: Pool) -> int:
+        """Return the bandwidth of which a set needs a share to be equal to the best, 0.1 GB/s."""
+        choices = [distributed(pool)] if self._leaves.is_spread else packed(pool)
+        choice, best = next((it, sets[0]) for it in choices if (sets := self._sets(it, 1)))
+        if self._leaves.is_isolated or choice.only is not None:
+            return self._leaves.bandwidth(best)
+        return self._search.top(choice)
 
     def _allocation(
         self,
@@ -209,10 +238,11 @@ class SharedAllocator:
         pool: Pool | None,
         degraded: Collection[str],
         *,
+        top: int = 0,
         is_optimal: bool,
     ) -> Allocation:
         bad = self._devices.on_gpus(degraded)
-        scores = [self._score(way, pool, bad) for way in ways]
+        scores = [self._score(way, pool, bad, top) for way in ways]
         return Allocation(
             chosen=names[0],
             indices=scores[0].order,
@@ -232,14 +262,19 @@ class SharedAllocator:
             engine=self._search.name,
         )
 
-    def _score(self, taken: Counts, pool: Pool | None, degraded: int) -> SharedScore:
-        """Return the score of the devices *taken*, by GPU; *degraded* is a mask of GPUs."""
+    def _score(self, taken: Counts, pool: Pool | None, degraded: int, top: int) -> SharedScore:
+        """Return the score of the devices *taken*, by GPU.
+
+        *degraded* is a mask of GPUs, *top* the bandwidth of the best set, 0.1 GB/s.
+        """
         mask = _touched(taken)
-        whole = self._leaves.terms.score(mask, mask if pool is None else mask | pool.idle)
+        free = mask if pool is None else mask | pool.idle
+        whole = self._leaves.terms.score(mask, free, top=top)
         known = {field.name: getattr(whole, field.name) for field in fields(Score)}
         known["degraded"] = sum(n for gpu, n in enumerate(taken) if degraded >> gpu & 1)
         if self._leaves.is_isolated:
-            known |= {"bandwidth_gb_s": None, "counts_as_gb_s": None, "pair_bandwidth_gb_s": 0.0}
+            known |= dict.fromkeys(("bandwidth_gb_s", "counts_as_gb_s", "shortfall_gb_s"))
+            known["pair_bandwidth_gb_s"] = 0.0
         return SharedScore(
             **known,
             gpus=mask.bit_count(),

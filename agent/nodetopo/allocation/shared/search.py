@@ -1,17 +1,19 @@
-"""The best of the GPU sets that sharing leaves open: by enumeration or over a tree."""
+"""The best of the GPU sets that sharing leaves open: from the tables of all sets or over a tree."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from heapq import heappop, heappush, nsmallest
-from itertools import combinations, count
+from heapq import heappop, heappush
+from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Protocol
 
 from nodetopo.allocation.engines import BEST_OF_TREE, CostBits
+from nodetopo.allocation.families import Family, Slices, at_least, highest, least
 from nodetopo.allocation.masks import bits, positions
 from nodetopo.allocation.score import hca_distance
 from nodetopo.allocation.shared.counts import Choice
 from nodetopo.allocation.shared.terms import Leaves
+from nodetopo.allocation.terms import in_order
 from nodetopo.allocation.tree import Node
 
 Ways = dict[tuple[int, int], int]
@@ -34,33 +36,78 @@ class SetSearch(Protocol):
         ...
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
-        """Return the *most* best sets, best first; fewer only where there are fewer."""
+        """Return the *most* best sets, best first; fewer only where there are fewer.
+
+        Each is the best of those that are left.
+        """
+        ...
+
+    def top(self, choice: Choice) -> int:
+        """Return the bandwidth of which a set needs a share to be equal to the best, 0.1 GB/s.
+
+        It is the greatest of the sets that equal the best in all terms before.
+        """
         ...
 
 
 def search_for(leaves: Leaves, devices: int) -> SetSearch:
     """Return the search for the machine of *leaves*; requests have up to *devices*."""
     root = leaves.terms.tree or leaves.terms.nearest
-    return EnumeratedSets(leaves) if root is None else TreeSets(leaves, root, devices)
+    return TableSets(leaves) if root is None else TreeSets(leaves, root, devices)
 
 
-class EnumeratedSets:
-    """Compare every set: any shape, 252 sets at most for 10 GPUs."""
+class TableSets:
+    """Narrow the family of all sets term by term, for a small machine of any shape.
+
+    The terms of whole GPUs come from the slices that :class:`nodetopo.allocation.engines.
+    TableEngine` uses. Free devices are added up for all sets at once, so no set is looked at by
+    itself, and a request takes as long with thousands of equal sets as with few.
+    """
 
     name = "table"
     is_exact = True
 
     def __init__(self, leaves: Leaves) -> None:
-        self._keys = _Keys(leaves)
+        self._terms = leaves.terms
+        ignored = ("bandwidth_gb_s",) if leaves.is_isolated else ()
+        self._names = tuple(name for name in (*leaves.of_the_set, "order") if name not in ignored)
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
         """Return the *most* best sets, best first."""
-        missing = choice.count - choice.base.bit_count()
-        masks = (choice.base | sum(some) for some in combinations(bits(choice.others), missing))
-        sets = [mask for mask in masks if not choice.needed or choice.room(mask) >= 0]
-        if most == 1:
-            return [min(sets, key=lambda mask: self._keys.key(mask, choice))] if sets else []
-        return nsmallest(most, sets, key=lambda mask: self._keys.key(mask, choice))
+        family, of_request = self._all(choice)
+        sets: list[int] = []
+        while family and len(sets) < most:
+            best = family
+            for name in self._names:
+                if best == 1 << highest(best):
+                    break
+                best = self._best(name, best, choice, of_request)
+            sets.append(highest(best))
+            family ^= best
+        return sets
+
+    def top(self, choice: Choice) -> int:
+        """Return the greatest bandwidth of the sets that equal the best in all terms before."""
+        family, of_request = self._all(choice)
+        for name in takewhile(lambda name: name != "bandwidth_gb_s", self._names):
+            family = self._best(name, family, choice, of_request)
+        return self._terms.tables.widest(family, choice.count)
+
+    def _all(self, choice: Choice) -> tuple[Family, Mapping[str, Slices]]:
+        """Return the sets of *choice*, and its terms that depend on the request."""
+        tables = self._terms.tables
+        family = tables.sets(choice.base | choice.others, choice.base, choice.count)
+        if not choice.needed:
+            return family, {"idle_gpus": [], "left": []}
+        room, idle = tables.families.sums(choice.free), tables.families.numbers(choice.idle)
+        return at_least(family, room, choice.needed), {"idle_gpus": idle, "left": room}
+
+    def _best(
+        self, name: str, family: Family, choice: Choice, of_request: Mapping[str, Slices]
+    ) -> Family:
+        if name in of_request:
+            return least(family, of_request[name])
+        return self._terms.tables.best(name, family, 0, choice.count)
 
 
 class TreeSets:
@@ -78,7 +125,7 @@ class TreeSets:
     def __init__(self, leaves: Leaves, root: Node, devices: int) -> None:
         """Prepare for requests of at most *devices* altogether."""
         self.is_exact = leaves.terms.tree is not None
-        self._keys = _Keys(leaves)
+        self._leaves = leaves
         self._layout = _Layout(leaves, root, devices)
         self._root = root
 
@@ -110,8 +157,23 @@ class TreeSets:
                 solve(replace(part, base=base, others=others))
                 base |= bit
         if not self.is_exact:
-            sets.sort(key=lambda mask: self._keys.key(mask, choice))
+            sets = self._in_order(sets, choice)
         return sets[:most]
+
+    def top(self, choice: Choice) -> int:
+        """Return the bandwidth of the best set: on a tree only sets as wide are equal."""
+        return self._leaves.bandwidth(self.ranked(choice, 1)[0])
+
+    def _in_order(self, sets: Iterable[int], choice: Choice) -> list[int]:
+        rows = {}
+        for mask in sorted(sets, key=positions):
+            terms = {
+                **self._leaves.figures(mask),
+                "idle_gpus": (mask & choice.idle).bit_count() if choice.needed else 0,
+                "left": choice.room(mask) if choice.needed else 0,
+            }
+            rows[mask] = [terms[name] for name in self._leaves.of_the_set]
+        return in_order(rows, self._leaves.of_the_set)
 
 
 class _Layout(CostBits):
@@ -227,41 +289,3 @@ def _merged(a: Mapping[tuple[int, int], int], b: Ways) -> Ways:
             if way not in merged or both < merged[way]:
                 merged[way] = both
     return merged
-
-
-_SetKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Terms before and after the request's terms, and the GPUs."""
-
-_Key = tuple[tuple[int, ...], int, int, tuple[int, ...], tuple[int, ...]]
-
-
-class _Keys:
-    """Sort keys of sets; what does not depend on the request is computed once for each set."""
-
-    def __init__(self, leaves: Leaves) -> None:
-        names = leaves.of_the_set
-        cut = names.index("idle_gpus") if "idle_gpus" in names else len(names)
-        self._before = names[:cut]
-        self._after = tuple(name for name in names[cut:] if name not in ("idle_gpus", "left"))
-        self._leaves = leaves
-        self._known: dict[int, _SetKey] = {}
-
-    def key(self, mask: int, choice: Choice) -> _Key:
-        """Return what to compare, less is better."""
-        before, after, order = self._of_set(mask)
-        if not choice.needed:
-            return before, 0, 0, after, order
-        return before, (mask & choice.idle).bit_count(), choice.room(mask), after, order
-
-    def _of_set(self, mask: int) -> _SetKey:
-        known = self._known.get(mask)
-        if known is None:
-            terms = self._leaves.figures(mask)
-            known = (
-                tuple(terms[name] for name in self._before),
-                tuple(terms[name] for name in self._after),
-                positions(mask),
-            )
-            if self._leaves.terms.is_small:  # at most 65,536 sets
-                self._known[mask] = known
-        return known

@@ -115,7 +115,7 @@ class Leaves:
 
     def bandwidth(self, mask: int) -> int:
         """Return the bandwidth of a set of GPUs, 0.1 GB/s; 0 for one, and for MIG devices."""
-        return 0 if self.is_isolated else self.terms.bandwidth(mask)
+        return 0 if self.is_isolated else self.terms.modelled_bandwidth(mask)
 
     def figures(self, mask: int) -> Mapping[str, int]:
         """Return the terms of a set of GPUs that do not depend on the request; less is better."""

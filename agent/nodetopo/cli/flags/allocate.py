@@ -14,9 +14,9 @@ def add(parser: Parser) -> None:
     """Add the flags."""
     parser.add_argument("--size", metavar="N", type=int, required=True, help="how many GPUs")
     for flag, text in (
-        ("--available", "GPUs to choose from, by comma (default: all that are not lost)"),
-        ("--required", "GPUs that must be among the chosen, by comma"),
-        ("--degraded", "GPUs to choose last, by comma (default: those that look degraded)"),
+        ("--available", "GPUs to choose from: 0,2 or 0-3 (default: all not lost nor in MIG mode)"),
+        ("--required", "GPUs that must be among the chosen"),
+        ("--degraded", "GPUs to choose last (default: those that look degraded)"),
         ("--why-not", "a set of the same size: also print where it loses"),
     ):
         parser.add_argument(flag, metavar="A,B", action="append", default=[], help=text)

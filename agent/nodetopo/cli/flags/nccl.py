@@ -13,7 +13,7 @@ def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
     env = add_command(what, "env", "print the variables that tell a job which NIC is whose")
-    env.add_argument("--gpus", metavar="A,B", help="those of the job (default: all)")
+    env.add_argument("--gpus", metavar="A,B", help="those of the job: 0,2 or 0-3 (default: all)")
     env.add_argument(
         "--hcas", metavar="X,Y", help="those of the job (default: the nearest, one for each GPU)"
     )
@@ -59,7 +59,7 @@ def _add_check(what: Subparsers) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="the HCA of a perftest log; repeat it for each run of the log",
+        help="the HCA of a perftest log; by comma, a range or repeated for each run of the log",
     )
     add_table(check)
     check.add_argument(

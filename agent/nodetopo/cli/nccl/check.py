@@ -12,6 +12,7 @@ from nodetopo.checks.rule import Verdict
 from nodetopo.cli import output, reports
 from nodetopo.cli.bandwidth_table import measured_table, read_table
 from nodetopo.cli.files import STDIO, read_text
+from nodetopo.cli.lists import device_names
 from nodetopo.cli.output import Answer, clean, emit, note, warn
 from nodetopo.cli.reports import finding_rows, mark
 from nodetopo.cli.source import files_of, load
@@ -78,11 +79,11 @@ def devices(
     Raises:
         InputError: one is unknown, or of another kind.
     """
-    found_gpus = [resolve(snapshot, name) for word in gpus for name in word.split(",")]
+    found_gpus = [resolve(snapshot, name) for name in device_names(gpus)]
     if len({gpu.index for gpu in found_gpus}) < len(found_gpus):
         raise InputError("--gpus names a GPU twice", "name each once")
     found_hcas = []
-    for name in (name for word in hcas for name in word.split(",")):
+    for name in device_names(hcas):
         device = find(snapshot, name)
         if not isinstance(device, Hca):
             raise InputError(f"{name} is no HCA", "name one as sysfs does, e.g. mlx5_0")

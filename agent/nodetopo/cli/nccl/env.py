@@ -9,6 +9,7 @@ from typing import Any
 from nodetopo.allocation.requests import resolve
 from nodetopo.cli import output
 from nodetopo.cli.flags.nccl import CONF, POD
+from nodetopo.cli.lists import device_names
 from nodetopo.cli.output import Answer, emit, say
 from nodetopo.cli.source import load
 from nodetopo.drawing.devices import find
@@ -51,7 +52,7 @@ def run(args: Namespace) -> int:
     hcas = nearest_set(snapshot, gpus) if args.hcas is None else _hcas(snapshot, args.hcas)
     every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
     if args.only is not None:
-        every = _only(every, _words(args.only))
+        every = _only(every, [word.strip() for word in args.only.split(",") if word.strip()])
     every = for_one_job(every)
     # Without a version, the newest release's values apply.
     to_set = [
@@ -82,13 +83,17 @@ def run(args: Namespace) -> int:
 
 
 def _gpus(snapshot: Snapshot, text: str | None) -> tuple[Gpu, ...]:
-    named = snapshot.gpus if text is None else [resolve(snapshot, name) for name in _words(text)]
+    named = (
+        snapshot.gpus
+        if text is None
+        else [resolve(snapshot, name) for name in device_names([text])]
+    )
     return tuple(gpu for _, gpu in sorted({gpu.index: gpu for gpu in named}.items()))
 
 
 def _hcas(snapshot: Snapshot, text: str) -> tuple[Hca, ...]:
     hcas = {}
-    for word in _words(text):
+    for word in device_names([text]):
         device = find(snapshot, word)
         if not isinstance(device, Hca):
             raise InputError(f"--hcas: {word} is no HCA", "name one such as mlx5_0 or NIC0")
@@ -103,10 +108,6 @@ def _only(every: Sequence[JobAdvice], names: Sequence[str]) -> tuple[JobAdvice, 
         cure = f"did you mean {close!r}?" if close else f"variables are: {', '.join(sorted(known))}"
         raise InputError(f"--only: unknown variable {unknown[0]!r}", cure)
     return tuple(advice for advice in every if advice.variable in names)
-
-
-def _words(text: str) -> Sequence[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _pairs(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> list[dict[str, Any]]:

@@ -275,10 +275,10 @@ def _choice(
     The allocator of the same facts is kept, with all that it has computed.
     """
     if resource.is_whole:
-        allocator = Allocator(snapshot, rules) if before is None else before.allocator
-        return _Choice(
-            allocator=allocator, explanation=Explanation(snapshot, allocator.facts, rules)
-        )
+        allocator = None if before is None else before.allocator
+        whole = allocator if isinstance(allocator, Allocator) else Allocator(snapshot, rules)
+        explanation = Explanation(snapshot, whole.facts, rules, whole.value_of_all)
+        return _Choice(allocator=whole, explanation=explanation)
     if before is not None:
         return before
     # Replicas slow each other down; MIG devices do not, and packed they leave GPUs whole.

@@ -282,10 +282,11 @@ class JointPlacement:
         Near the GPUs that the container has just been given. Where it has none yet, near those that
         it would be given next: as many free GPUs as requested HCAs.
         """
-        places, tokens = self._places, _by_hca(available)
+        places = self._places
         if resource.pool.mode is SharingMode.SHARED or places is None:
             return tuple(available[:size])  # a container gets all HCAs anyway
         offered = set(available)
+        tokens = _by_hca(resource, offered)
         kept = [device for device in required if device in offered]
         held = dict.fromkeys(key_of(device) for device in kept)
         for device in kept:
@@ -302,7 +303,10 @@ class JointPlacement:
             if left and not fresh:
                 held.clear()
                 continue
-            users = {at: resource.tokens[key] - len(tokens[key]) for at, key in fresh.items()}
+            users = {
+                at: len(resource.tokens.get(key, ())) - len(tokens[key])
+                for at, key in fresh.items()
+            }
             best = places.pairing.hcas_for(positions, sorted(fresh), size - len(chosen), users)
             if not best:
                 break
@@ -415,12 +419,12 @@ class JointPlacement:
         names: dict[str, str] = {}
         for pool in self._pools.values():
             for key, tokens in pool.tokens.items():
-                left[key] = left.get(key, 0) + tokens
+                left[key] = left.get(key, 0) + len(tokens)
                 names[key] = pool.hcas[key].name
             for device in in_use.get(pool.name, ()):
                 if (key := key_of(device)) in left:
                     left[key] -= 1
-        return frozenset(names[key] for key, tokens in left.items() if tokens <= 0)
+        return frozenset(names[key] for key, count in left.items() if count <= 0)
 
     def _held(self, resource: str) -> Held | None:
         """Return what the container has that asks now for *resource*; ``None``: unknown."""
@@ -473,11 +477,14 @@ def _is_whole(gpu_of: Mapping[str, str]) -> bool:
     return all(device == gpu for device, gpu in gpu_of.items())
 
 
-def _by_hca(available: Sequence[str]) -> dict[str, list[str]]:
-    """Return the devices by the key of their HCA, the lowest tokens first."""
-    tokens: dict[str, list[str]] = {}
-    for device in available:
-        tokens.setdefault(key_of(device), []).append(device)
-    for own in tokens.values():
-        own.sort(key=token_of)
+def _by_hca(resource: RdmaResource, offered: set[str]) -> dict[str, list[str]]:
+    """Return the devices *offered* by the key of their HCA, the lowest tokens first.
+
+    The resource has them in that order; only devices that it does not have, which the kubelet still
+    has from an earlier list, are sorted.
+    """
+    tokens = {key: list(filter(offered.__contains__, own)) for key, own in resource.tokens.items()}
+    if sum(map(len, tokens.values())) < len(offered):
+        for device in sorted(offered.difference(*resource.tokens.values()), key=token_of):
+            tokens.setdefault(key_of(device), []).append(device)
     return tokens

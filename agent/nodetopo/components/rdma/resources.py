@@ -28,7 +28,8 @@ class RdmaResource:
         devices: HCA by HCA in the order of PCI addresses, and by token.
         hcas: by the part of a device's id that names the HCA; lost ones included.
         positions: of those HCAs in the snapshot that was offered.
-        tokens: how many devices each of those HCAs is.
+        tokens: the ids of the devices that each of those HCAs is, the lowest token first; an HCA
+            without any is left out.
         unhealthy: which of those HCAs are not handed out.
         exception: why they are offered although HCAs like them are left out; ``None`` for others.
     """
@@ -37,7 +38,7 @@ class RdmaResource:
     devices: tuple[PluginDevice, ...]
     hcas: Mapping[str, Hca] = field(hash=False)
     positions: Mapping[str, int] = field(hash=False)
-    tokens: Mapping[str, int] = field(hash=False)
+    tokens: Mapping[str, Sequence[str]] = field(hash=False)
     unhealthy: frozenset[str] = frozenset()
     exception: str | None = None
 
@@ -140,9 +141,7 @@ def offer_hcas(
             devices=with_nodes(devices, snapshot),
             hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
             positions=MappingProxyType({keys[at]: at for at in own}),
-            tokens=MappingProxyType(
-                {keys[at]: count for at, count in zip(own, tokens, strict=True)}
-            ),
+            tokens=MappingProxyType(_by_hca(devices)),
             exception=selection.exceptions.get(pool.resource),
         )
         resources.append(resource.with_unhealthy(bad))
@@ -176,6 +175,13 @@ def _nothing_left(left_out: int, *, paired: int) -> str:
         return "no HCA of this node matches it"
     became = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f"no HCA that matches it is free: {became}"
+
+
+def _by_hca(devices: Iterable[PluginDevice]) -> Mapping[str, Sequence[str]]:
+    tokens: dict[str, list[str]] = {}
+    for device in devices:
+        tokens.setdefault(key_of(device.id), []).append(device.id)
+    return tokens
 
 
 def _nodes(hca: Hca) -> tuple[int, ...]:

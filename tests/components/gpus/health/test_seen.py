@@ -8,6 +8,7 @@ from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.model.gpu import EccErrors, RemappedRows
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.nvml_event import NvmlTrouble
+from nodetopo.model.pci import PcieLink
 from nodetopo.model.snapshot import Snapshot
 from tests.components.gpus.health.gpu_history import (
     FAILED,
@@ -28,6 +29,7 @@ from tests.components.gpus.health.gpu_history import (
 )
 
 ON_BUS = SOUND.pci_gpus or ()
+NARROW = PcieLink(width=4, max_width=16)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,7 @@ ON_BUS = SOUND.pci_gpus or ()
         (seen(remapped_rows=PENDING), "RowRemapPending", HealthClass.DEGRADED),
         (seen(retired_pages_pending=True), "PageRetirementPending", HealthClass.DEGRADED),
         (with_links_down(1), "NvLinksDown", HealthClass.DEGRADED),
+        (seen(pcie=NARROW), "PcieLanesMissing", HealthClass.DEGRADED),
         (replace(SOUND, pci_gpus=ON_BUS[1:]), "GpuOffBus", HealthClass.RESET),
         (replace(SOUND, gpus=SOUND.gpus[1:]), "GpuMissing", HealthClass.RESET),
     ],
@@ -69,6 +72,7 @@ def test_what_a_look_shows_is_judged_at_once_and_of_that_gpu_alone(
         seen(recovery_action=2),
         seen(remapped_rows=PENDING),
         with_links_down(2),
+        seen(pcie=NARROW),
         replace(SOUND, pci_gpus=ON_BUS[1:]),
         replace(SOUND, gpus=SOUND.gpus[1:]),
     ],
@@ -78,6 +82,22 @@ def test_what_was_seen_is_over_once_it_was_gone_for_a_while(snapshot: Snapshot) 
     assert story.reason() is not None
     assert story.wait(59.9).look().reason() is not None
     assert story.wait(0.1).look().reason() is None
+
+
+@pytest.mark.parametrize(
+    "link", [None, PcieLink(), PcieLink(width=4), PcieLink(width=8, max_width=8)]
+)
+def test_lanes_that_are_unknown_or_all_there_are_no_fault(link: PcieLink | None) -> None:
+    assert Story().look(seen(pcie=link)).reason() is None
+
+
+def test_missing_lanes_keep_no_other_fault_alive() -> None:
+    """The lanes can be missing for as long as the GPU is in its slot."""
+    narrow = seen(pcie=NARROW)
+    story = Story().look(narrow).look(seen(pcie=NARROW, is_lost=True)).wait(1)
+    assert story.look(narrow).reason() == "GpuLost"
+    assert story.wait(60).look(narrow).reason() == "PcieLanesMissing"
+    assert story.wait(100_000).look(narrow).health().is_degraded
 
 
 def test_time_alone_ends_nothing() -> None:

@@ -1,6 +1,6 @@
 """Rules on the GPUs' place on the PCI bus, and on the way to their peers behind one switch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from nodetopo.checks.inputs import (
@@ -25,12 +25,12 @@ from nodetopo.components.audit.rules.pcie_paths import (
     ports_between,
     switch_pairs,
 )
-from nodetopo.model.gpu import Gpu
 from nodetopo.model.nvlink import P2pStatus
 from nodetopo.model.pci import PciAddress, PcieLink
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.complex_faults import Concern, concern
 from nodetopo.topology.complexes import DIRECT_TRANSLATED, complexes
+from nodetopo.topology.lanes import ends, lanes
 from nodetopo.topology.presence import dead_gpus, expected_gpus, meant_gpus, present_gpus
 
 REFUSALS = (
@@ -57,22 +57,16 @@ Control Register); together they are :data:`nodetopo.model.pci.ACS_REDIRECT_BITS
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
 )
 def width(snapshot: Snapshot) -> Judgement:
-    """Find GPUs with fewer lanes than GPU and slot can do; fewer lanes of a slot are PCI-003's.
-
-    The width, unlike the generation, does not drop while a GPU idles.
-    """
+    """Find GPUs with fewer lanes than GPU and slot can do; fewer lanes of a slot are PCI-003's."""
     silent = []
-    ports = {gpu.index: port for gpu, _, port in ends(snapshot)}
+    found = lanes(snapshot)
     for gpu in snapshot.gpus:
-        link, port = gpu.pcie, ports.get(gpu.index)
-        if link is None or link.width is None or link.max_width is None:
+        both = found[gpu.index]
+        if both is None:
             silent.append(gpu.name)
-            continue
-        full = link.max_width
-        if port is not None and port.max_width is not None:
-            full = min(full, port.max_width)
-        if link.width < full:
-            yield Finding(subject=gpu_label(gpu), observed=f"x{link.width}", expected=f"x{full}")
+        elif both[0] < both[1]:
+            width, full = both
+            yield Finding(subject=gpu_label(gpu), observed=f"x{width}", expected=f"x{full}")
     yield from missing_of_gpus(snapshot, "PCIe link width", silent)
 
 
@@ -301,15 +295,6 @@ RULES: tuple[Rule, ...] = (
     max_payload,
     completeness,
 )
-
-
-def ends(snapshot: Snapshot) -> Iterator[tuple[Gpu, PcieLink | None, PcieLink | None]]:
-    """Yield each GPU below a port, with its own link and the port's link."""
-    ports = {bridge.address: bridge.link for bridge in snapshot.bridges or ()}
-    for gpu in snapshot.gpus:
-        if gpu.path is None or len(gpu.path.hops) > 1:
-            own = None if gpu.function is None else gpu.function.link
-            yield gpu, own, None if gpu.path is None else ports.get(gpu.path.hops[-2])
 
 
 def _greatest(link: PcieLink | None) -> tuple[int, int] | None:

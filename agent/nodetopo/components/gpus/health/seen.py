@@ -15,6 +15,7 @@ from nodetopo.components.gpus.health.state import Fault, GpuRecord, Heal
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.lanes import missing_lanes
 
 _PENDING: Mapping[str, str] = MappingProxyType(
     {
@@ -23,6 +24,11 @@ _PENDING: Mapping[str, str] = MappingProxyType(
     }
 )
 """By reason."""
+
+
+LANES = "PcieLanesMissing"
+"""The reason for a link that trained to fewer lanes. It can last as long as the GPU is in its slot,
+and says nothing about other faults: they heal meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,7 @@ class Look:
         on_bus: whether the PCI bus shows the GPU; ``None`` if unknown.
         links, down_links: numbers of its active and inactive NVLinks, without those of unknown
             state. ``None`` where no links were read.
+        missing_lanes: the lanes of its PCIe link and how many it could have, where these are more.
     """
 
     gpu: Gpu | None
@@ -44,6 +51,7 @@ class Look:
     on_bus: bool | None
     links: int | None = None
     down_links: int = 0
+    missing_lanes: tuple[int, int] | None = None
 
     @property
     def answers(self) -> bool:
@@ -77,6 +85,7 @@ def look_at(
         on_bus=on_bus,
         links=None if links is None else states.count(True),
         down_links=states.count(False),
+        missing_lanes=missing_lanes(snapshot).get(gpu.index) if gpu else None,
     )
 
 
@@ -85,9 +94,8 @@ def with_look(record: GpuRecord, look: Look, now: float, rules: HealthRules) -> 
     record = _with_facts(record, look)
     seen = {fault.reason: fault for fault in _seen(record, look, now)}
     has_links = look.is_partitioned or record.links <= (look.links or 0)
-    is_sound = (
-        look.answers and has_links and all(fault.kind is HealthClass.RMA for fault in seen.values())
-    )
+    lasting = [f for f in seen.values() if f.kind is HealthClass.RMA or f.reason == LANES]
+    is_sound = look.answers and has_links and len(lasting) == len(seen)
     left = []
     for fault in record.faults:
         again = seen.pop(fault.reason, None)
@@ -195,6 +203,10 @@ def _seen(record: GpuRecord, look: Look, now: float) -> Iterator[Fault]:
         if not look.is_partitioned and links < record.links <= links + look.down_links:
             text = f"{links} of {record.links} NVLinks are up"
             yield _fault("NvLinksDown", text, HealthClass.DEGRADED, now)
+        if look.missing_lanes is not None:
+            width, full = look.missing_lanes
+            text = f"its PCIe link has {width} of {full} lanes"
+            yield _fault(LANES, text, HealthClass.DEGRADED, now)
 
 
 def _fault(reason: str, said: str, kind: HealthClass, now: float) -> Fault:
