@@ -41,18 +41,29 @@ def test_plugins_apart_leave_pairs_far(runs: tuple[Run, Run]) -> None:
     assert apart.share() < min(0.95, apart.best())
 
 
-def test_pods_that_want_one_kind_alone_make_guesses_wrong_but_cost_less_than_none() -> None:
+def test_pods_that_want_one_kind_alone_mislead_guesses_and_not_the_kubelets_list() -> None:
     """The worst case: a third of the pods, and no time between any two.
 
-    So many that the random order of requests does not decide: the share of one run differs from
-    the mean of 0.66 by some 0.03, and plugins apart have 0.48.
+    So many that the random order of requests does not decide: of a third as many, six runs had
+    0.95 to 0.97 near, with 0.03 to 0.04 across sockets; guesses 0.57 to 0.68, and plugins apart
+    0.39 to 0.47.
     """
-    joint, apart = (
-        play(machine(), "none", 2 * _PODS, _SEED, is_joint=is_joint, alone=1 / 3)
-        for is_joint in (True, False)
+    joint, guessed, apart = (
+        play(
+            machine(),
+            "none",
+            2 * _PODS,
+            _SEED,
+            is_joint=is_joint,
+            alone=1 / 3,
+            is_listed=is_listed,
+        )
+        for is_joint, is_listed in ((True, True), (True, False), (False, False))
     )
-    assert joint.rejected == apart.rejected == 0
-    assert apart.share() < joint.share() < 1.0
+    assert joint.rejected == guessed.rejected == apart.rejected == 0
+    assert apart.share() < guessed.share() < joint.share()
+    assert joint.share() >= 0.88
+    assert joint.across() <= 0.06
 
 
 @pytest.mark.parametrize(("nodes", "is_admitted"), [((0,), False), ((0, 1), False), (None, True)])
