@@ -1,6 +1,6 @@
 """The best set by definition: every set is looked at, term by term.
 
-Shares no code with nodetopo.allocation but the order of the terms, which is what a policy is.
+Written from docs/internals/placement.md; it shares no code with nodetopo.allocation.
 Figures of every subset are kept, so that thousands of requests to one machine cost little.
 """
 
@@ -11,7 +11,7 @@ from functools import cache
 from itertools import combinations
 from typing import TypeVar
 
-from nodetopo.allocation.rules import DEFAULT, Model, Rules, terms_for
+from nodetopo.allocation.rules import DEFAULT, Model, Policy, Rules
 from nodetopo.model.snapshot import Snapshot
 from tests.allocation.brute_facts import Machine, tenths
 from tests.allocation.brute_packing import Packing, bits
@@ -19,6 +19,22 @@ from tests.allocation.brute_rings import Pair, Trees, closing, members, most_rin
 
 EXACT_RINGS = 8
 """A set of up to so many GPUs has all rings counted that share no link, a larger one has one."""
+
+_WIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
+_PLACE = ("numa_nodes", "sockets")
+_LEFT = ("remainder_value",)
+_HCAS = ("hca_far", "rail_loss", "hca_distance")
+_EVEN = ("crowding",)
+_END = ("broken_partitions", "shortfall_gb_s", "reach_gb_s")
+
+ORDERS = {
+    Policy.BEST: (*_WIDTH, *_PLACE, *_LEFT, *_HCAS, *_END),
+    Policy.NUMA_FIRST: (*_PLACE, *_WIDTH, *_LEFT, *_HCAS, *_END),
+    Policy.PACKED: (*_LEFT, *_WIDTH, *_PLACE, *_HCAS, *_END),
+    Policy.DISTRIBUTED: (*_EVEN, *_WIDTH, *_PLACE, *_HCAS, *_LEFT, *_END),
+    Policy.NIC_REQUIRED: (*_HCAS, *_WIDTH, *_PLACE, *_LEFT, *_END),
+}
+"""The terms of three GPUs or more, after the degraded ones and before the order."""
 
 MORE_IS_BETTER = {"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"}
 
@@ -255,8 +271,18 @@ class BruteForce:
         return sum((everyone.count(node) - left.get(node, 0)) ** 2 for node in set(everyone))
 
     def _names(self, size: int) -> tuple[str, ...]:
-        """The terms by which sets of the size are compared; none is degraded, the last is order."""
-        return terms_for(self.rules.policy, size)[1:-1]
+        """The terms by which sets of the size are compared; none is degraded or the order.
+
+        The pair of two GPUs is their set. One GPU has no bandwidth, and stays away from HCAs
+        unless the policy wants them.
+        """
+        order = ORDERS[self.rules.policy]
+        if size == 1:
+            order = tuple(name for name in order if name not in (*_WIDTH, "shortfall_gb_s"))
+            if self.rules.policy is not Policy.NIC_REQUIRED:
+                at = order.index(_HCAS[0])
+                order = (*order[:at], "hca_nearness", *order[at + len(_HCAS) :])
+        return tuple(name for name in order if size != 2 or name != "pair_bandwidth_gb_s")
 
     # --- the answer ------------------------------------------------------------------------
 

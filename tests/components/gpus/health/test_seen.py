@@ -312,3 +312,11 @@ def test_a_lost_gpu_leaves_the_others_alone() -> None:
     for _ in range(10):
         story.look(seen(is_lost=True)).wait(60)
     assert B not in story.view
+
+
+def test_a_degraded_gpu_is_said_to_be_given_out_last() -> None:
+    story = Story().look(seen(pcie=NARROW))
+    assert story.health().said == (
+        "its PCIe link has 4 of 16 lanes; "
+        "it is given out last until it has looked sound for a while"
+    )

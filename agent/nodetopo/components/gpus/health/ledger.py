@@ -143,6 +143,8 @@ def worst(faults: Sequence[Fault]) -> Fault | None:
 
 def said(fault: Fault) -> str:
     """Return *fault* and its way of healing as a sentence without its full stop."""
+    if fault.heal is Heal.SIGHT and not fault.is_fatal:
+        return f"{fault.said}; it is given out last until it has looked sound for a while"
     return f"{fault.said}; {_CURE[fault.heal]}"
 
 

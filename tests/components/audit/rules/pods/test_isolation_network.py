@@ -225,8 +225,8 @@ def test_what_decides_the_identity_is_missing_where_it_is_not_known() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(bundled()))
-def test_a_good_job_is_fine_on_every_machine(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*bundled()} - {"hgx-h100-mig"}))
+def test_a_good_job_is_fine_on_every_machine_whose_gpus_it_can_have_whole(name: str) -> None:
     gpus = len(healthy(name).gpus)
     amounts = {**RDMA, "nvidia.com/gpu": gpus}
     container = trainer(amounts, capabilities=("IPC_LOCK",), env={"NCCL_SOCKET_IFNAME": "eth0"})
