@@ -139,6 +139,22 @@ def test_a_claim_of_a_partition_is_held_against_other_partitions_alone() -> None
     assert found.best.gpus in {(0, 2), (1, 3), (4, 6), (5, 7)}
 
 
+def test_the_best_partition_counts_wherever_it_is_in_the_slices() -> None:
+    """Two partitions of a socket each, and two across the sockets, one of which comes last."""
+    attribute = "gpu.nvidia.com/partition2"
+    pairs = {"a": (0, 1), "b": (4, 5), "c": (2, 6), "d": (3, 7)}
+    devices = published()
+    partitions = tuple(
+        replace(devices[at], attributes={**devices[at].attributes, attribute: name})
+        for name, pair in pairs.items()
+        for at in pair
+    )
+    spec = plain(2)
+    spec["devices"]["constraints"] = [{"requests": ["gpus"], "matchAttribute": attribute}]
+    found = explained(claim("job", spec, ["gpu-2", "gpu-6"]), {"n1": partitions}, [], HGX)
+    assert (found.verdict, found.best and found.best.gpus) == (Verdict.WORSE, (0, 1))
+
+
 def test_devices_for_admin_access_are_no_gpus() -> None:
     admin = PublishedDevice(
         driver="nodetopo.io",

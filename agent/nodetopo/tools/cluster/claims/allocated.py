@@ -144,14 +144,9 @@ class Allocated:
                 groups.setdefault(value, set()).update(behind)
         own = [self._machine.gpus[at].id for at in self.gpus]
         sets = [own, *(sorted(ids) for ids in groups.values() if len(ids) == size)]
-        terms = terms_for(Policy.BEST, size)
-        best, *others = (
-            allocator.describe(ids, available) for ids in sets if {*ids} <= {*available}
-        )
-        for other in others:
-            if best.score.lost_at(other.score, terms) is not None:
-                best = other
-        return best
+        possible = dict.fromkeys(frozenset(ids) for ids in sets if {*ids} <= {*available})
+        best, *_ = allocator.sorted_sets(possible, available)
+        return allocator.describe(best, available)
 
     def _partition(self) -> str | None:
         """Return the attribute that keeps the claim within a partition of Fabric Manager.
