@@ -109,7 +109,7 @@ class Requesters:
         self._news = Event()
         self._lock = Lock()  # guards all below
         self._known: OrderedDict[PodName, Containers] = OrderedDict()
-        self._listed: frozenset[PodName] | None = None
+        self._has_listed = False
         self._new: frozenset[PodName] = frozenset()
         self._granted: frozenset[tuple[str, str]] | None = None
         self._current: tuple[str, Requester] | None = None
@@ -161,7 +161,7 @@ class Requesters:
         except UnreadableError:
             return
         with self._lock:
-            if self._listed is None:
+            if not self._has_listed:
                 self._take(before)
 
     def around(self, resource: str, prefer: Prefer, answers: Answers) -> tuple[Prefer, Answers]:
@@ -224,7 +224,7 @@ class Requesters:
         new = frozenset(
             name
             for name, containers in pods.items()
-            if self._listed is not None and self._is_new(name, containers)
+            if self._has_listed and self._is_new(name, containers)
         )
         last = _after(pods, self._granted or frozenset(), resource)
         if new:
@@ -234,7 +234,7 @@ class Requesters:
         candidates, is_ordered = last, bool(last)
         if not last and self._granted is None:
             candidates = _lacking(pods, self._new & pods.keys(), resource)
-        if not candidates and not new and self._listed is not None and not self._new:
+        if not candidates and not new and self._has_listed and not self._new:
             # The process began between two calls of one admission.
             candidates = [
                 one for one in _lacking(pods, pods.keys(), resource) if self._ours & one.held.keys()
@@ -293,7 +293,7 @@ class Requesters:
             self._known.move_to_end(name)
         while len(self._known) > max(REMEMBERED, len(pods)):
             self._known.popitem(last=False)
-        self._listed = frozenset(pods)
+        self._has_listed = True
         in_use: dict[str, frozenset[str]] = {}
         for containers in pods.values():
             for held in containers.values():
