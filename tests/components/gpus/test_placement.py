@@ -1,5 +1,6 @@
 """The placement of a resource: rules from the settings, engines kept, reasons for the log."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodetopo.allocation.rules import Model, Policy
-from nodetopo.components.gpus.placement import Placement
+from nodetopo.components.gpus.placement import MOST_VARIANTS, USUAL, Placement, Variant
 from nodetopo.components.gpus.plan import PluginPlan, load_table
 from nodetopo.deviceplugin.allocation_log import Asked
 from nodetopo.deviceplugin.resources import MigStrategy, offer
@@ -306,3 +307,105 @@ def test_replicas_are_placed_without_expected_ends() -> None:
     assert placement.prefer(ids[2:], [], 2) == before
     question = Asked(available=tuple(ids[2:]), required=(), size=2, took_ms=0.1)
     assert "said" in placement.explain(before, question)
+
+
+H100 = machine("dgx-h100")
+H100_IDS = tuple(gpu.id for gpu in H100.gpus)
+H100_HCAS = tuple(sorted((hca for hca in H100.hcas or ()), key=lambda hca: hca.name))
+
+
+def sockets(ids: Sequence[str]) -> set[int]:
+    """Return the halves of a DGX H100 that GPUs are in."""
+    return {H100_IDS.index(name) // 4 for name in ids}
+
+
+def test_a_request_may_have_a_policy_of_its_own() -> None:
+    found, offered = placed(), names(0, 1, 4, 5)
+    own = Variant(policy=Policy.NUMA_FIRST)
+    assert list(found.prefer(offered, [], 2, own)) == names(0, 1)
+    assert list(found.prefer(offered, [], 2)) == names(0, 4)
+
+
+def test_hcas_in_use_send_the_gpus_of_a_container_that_may_want_some_elsewhere() -> None:
+    found = placed(H100)
+    near_first = {hca.name for hca in H100_HCAS if hca.numa_node == 0}
+    assert sockets(found.prefer(H100_IDS, [], 4, Variant(taken_hcas=frozenset()))) == {0}
+    assert sockets(found.prefer(H100_IDS, [], 4, Variant(taken_hcas=frozenset(near_first)))) == {1}
+    assert sockets(found.prefer(H100_IDS, [], 4)) == {0}
+
+
+def test_hcas_come_before_what_is_left_for_a_container_that_may_want_some() -> None:
+    found, free = placed(H100), [*H100_IDS[:2], *H100_IDS[4:]]
+    taken = Variant(taken_hcas=frozenset(hca.name for hca in H100_HCAS if hca.numa_node == 0))
+    assert sockets(found.prefer(free, [], 2)) == {0}  # leaves four together
+    assert sockets(found.prefer(free, [], 2, taken)) == {1}
+
+
+def test_the_explanation_is_of_the_policy_that_chose() -> None:
+    found, question = placed(), asked(0, 1, 4, 5, size=2)
+    packed = found.prefer(names(0, 1, 4, 5), [], 2, Variant(policy=Policy.NUMA_FIRST))
+    usual = found.prefer(names(0, 1, 4, 5), [], 2)  # of another pod, before the line is written
+    told = found.explain(packed, question)
+    assert (told["next_best"], told["lost_at"]) == (names(4, 5), "order")
+    assert found.explain(usual, question)["next_best"] == names(1, 5)
+
+
+def test_the_explanation_names_only_hcas_that_the_container_can_get() -> None:
+    found = placed(H100)
+    taken = Variant(taken_hcas=frozenset({H100_HCAS[0].name}))
+    chosen = found.prefer(H100_IDS[:2], [], 2, taken)
+    question = Asked(available=H100_IDS[:2], required=(), size=2, took_ms=0.1)
+    hcas = found.explain(chosen, question)["hcas"]
+    assert isinstance(hcas, list)
+    assert H100_HCAS[0].name not in hcas
+
+
+def test_containers_of_a_pod_are_placed_together() -> None:
+    found, free = placed(), names(0, 1, 2, 3, 4, 6, 7)
+    assert list(found.prefer(free, [], 2)) == names(4, 7)
+    assert list(found.prefer(free, [], 2, beside=names(5))) == names(6, 7)
+    assert IDS[3] in found.prefer(free, [IDS[3]], 2, beside=names(5))
+    told = found.explain(names(6, 7), asked(0, 1, 2, 3, 4, 6, 7, size=2))
+    assert str(told["said"]).endswith("; chosen together with GPU5, which the pod has already")
+
+
+def test_devices_beside_that_are_offered_or_of_another_resource_do_not_count() -> None:
+    found, free = placed(), names(0, 1, 2, 3, 4, 6, 7)
+    for strange in (["GPU-of-another-plugin"], names(6)):
+        assert list(found.prefer(free, [], 2, beside=strange)) == names(4, 7)
+
+
+def test_replicas_beside_do_not_count() -> None:
+    placement = shared(MigStrategy.NONE, "gpu", gpu=2)
+    ids = sorted(current(placement).gpus)
+    usual = placement.prefer(ids[1:], [], 2)
+    assert placement.prefer(ids[1:], [], 2, beside=ids[:1]) == usual
+
+
+def test_allocators_of_variants_are_kept_up_to_a_bound_and_the_usual_one_always() -> None:
+    found = placed(H100)
+    usual = current(found).allocator
+    variants = [Variant(taken_hcas=frozenset({hca.name})) for hca in H100_HCAS]
+    variants += [Variant(policy=policy) for policy in Policy]
+    assert len(variants) > MOST_VARIANTS
+    kept = list[Any]()
+    for number, variant in enumerate(variants):
+        found.prefer(H100_IDS, [], 2, variant)
+        kept.append(current(found).choices[variant])
+        assert len(current(found).choices) == min(number + 1, MOST_VARIANTS) + 1
+    found.prefer(H100_IDS, [], 2, variants[-1])
+    assert [current(found).choices[one] for one in variants[-MOST_VARIANTS:]] == kept[
+        -MOST_VARIANTS:
+    ]
+    assert current(found).choices[USUAL].allocator is usual
+
+
+def test_variants_are_made_anew_with_the_snapshot() -> None:
+    found, variant = placed(), Variant(policy=Policy.PACKED)
+    found.prefer(IDS, [], 2, variant)
+    before = current(found).choices[variant]
+    found.take(replace(DGX, node="renamed"), whole(DGX))
+    assert current(found).choices[variant] is before
+    changed = replace(DGX, gpus=(replace(DGX.gpus[0], numa_node=1), *DGX.gpus[1:]))
+    found.take(changed, whole(changed))
+    assert variant not in current(found).choices

@@ -1,5 +1,6 @@
 """The placement of one resource: which devices the kubelet should choose, and why."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import structlog
 from nodetopo.allocation.account import account, shared_account
 from nodetopo.allocation.allocator import Allocation, Allocator, preferred
 from nodetopo.allocation.bandwidth import with_measured_pairs
-from nodetopo.allocation.explain import Explanation
+from nodetopo.allocation.explain import Explanation, names
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.measured import BandwidthTable, coverage
 from nodetopo.allocation.remainder import NO_ENDS, Ends
@@ -29,9 +30,11 @@ _Allocator: TypeAlias = Allocator | SharedAllocator
 
 _ALL_HEALTHY: HealthView = MappingProxyType({})
 
-
 MOST_VARIANTS = 8
 """Allocators that are kept for other policies and HCAs in use; each has computed some 100 KiB."""
+
+ANSWERS = 32
+"""Answers that are remembered until their line is written, as many as the log remembers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,18 @@ class Variant:
 
 
 USUAL = Variant()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reply:
+    """What an answer depended on, for its explanation.
+
+    Attributes:
+        beside: devices of the pod's other containers.
+    """
+
+    variant: Variant = USUAL
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +110,9 @@ class _Current:
             rules = replace(rules, with_hcas=True)
         if variant.policy is not None:
             rules = replace(rules, policy=variant.policy)
-        for oldest in list(self.choices)[: len(self.choices) - MOST_VARIANTS]:
-            if oldest != USUAL:
-                self.choices.pop(oldest, None)
+        others = [one for one in self.choices if one != USUAL]
+        if len(others) >= MOST_VARIANTS:
+            self.choices.pop(others[0], None)
         found = self.choices[variant] = _choice(snapshot, self.resource, rules)
         return found
 
@@ -111,7 +126,7 @@ class Placement:
         self._is_configured = True
         self._current: _Current | None = None
         self._ends: Ends = NO_ENDS  # replaced as a whole
-        self._variant = USUAL  # of the last request
+        self._answers: OrderedDict[frozenset[str], _Reply] = OrderedDict()
 
     @property
     def gpus(self) -> Mapping[str, str]:
@@ -183,7 +198,6 @@ class Placement:
         set together with them.
         """
         current = self._current
-        self._variant = variant
         if current is None:
             return preferred(None, available, required, size)
         if not self._ends.keys().isdisjoint(available):
@@ -199,7 +213,12 @@ class Placement:
             current.degraded,
             ends=self._ends,
         )
-        return tuple(name for name in chosen if name not in own)
+        answer = tuple(name for name in chosen if name not in own)
+        self._answers[frozenset(answer)] = _Reply(variant=variant, beside=tuple(own))
+        self._answers.move_to_end(frozenset(answer))
+        if len(self._answers) > ANSWERS:
+            self._answers.popitem(last=False)
+        return answer
 
     def example(self, size: int) -> Allocation | None:
         """Return the best *size* usable devices, all if there are fewer; ``None`` for none."""
@@ -222,7 +241,8 @@ class Placement:
         current = self._current
         if current is None:
             return {}
-        choice = current.choice(USUAL if asked is None else self._variant)
+        reply = _Reply() if asked is None else self._answers.get(frozenset(ids), _Reply())
+        choice = current.choice(reply.variant)
         allocator = choice.allocator
         if asked is not None:
             available = [name for name in asked.available if allocator.knows(name)]
@@ -240,7 +260,8 @@ class Placement:
                 )
                 if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
                     allocation = describe(ids, available, current.degraded)
-                return _account(current, choice.explanation, allocation, available)
+                found = _account(current, choice.explanation, allocation, available)
+                return found | _together(current, reply.beside, found["said"])
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost
         try:
@@ -284,6 +305,14 @@ def _choice(
     # Replicas slow each other down; MIG devices do not, and packed they leave GPUs whole.
     shared = SharedAllocator(snapshot, resource.gpus, rules, spread=resource.is_shared)
     return _Choice(allocator=shared, explanation=shared.explanation)
+
+
+def _together(current: _Current, beside: Sequence[str], said: object) -> dict[str, object]:
+    """Return the sentence of a set that was chosen for what it makes with GPUs *beside* it."""
+    if not beside:
+        return {}
+    others = names(gpu.index for gpu in current.snapshot.gpus if gpu.id in beside)
+    return {"said": f"{said}; chosen together with {others}, which the pod has already"}
 
 
 def _account(
