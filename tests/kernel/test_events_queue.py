@@ -109,6 +109,13 @@ def test_a_node_writes_no_more_than_its_budget_in_an_hour() -> None:
     assert write_all(queue) == []
 
 
+def test_a_queue_may_have_another_budget() -> None:
+    queue = EventQueue(Clock(), 3 * BUDGET)
+    for number in range(4 * BUDGET):
+        queue.put(event(str(number)))
+    assert len(write_all(queue)) == 3 * BUDGET
+
+
 def test_the_budget_comes_back_as_its_writes_grow_old() -> None:
     clock = Clock()
     queue = EventQueue(clock)

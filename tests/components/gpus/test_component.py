@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from nodetopo.components.gpus.component import Gpus
+from nodetopo.components.gpus.own_pods import ANNOTATION
 from nodetopo.deviceplugin.cdi import OWN_KIND
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
@@ -81,3 +84,37 @@ def test_expected_run_times_are_followed_where_the_setting_asks_for_it() -> None
     with gpus() as component:
         usual = ["scan", "reconcile", "registrations", "requesters"]
         assert [name for name, _ in component.loops()] == usual
+
+
+@pytest.mark.parametrize("setting", ["pod_policies", "tell_pods"])
+def test_pods_are_followed_where_a_setting_asks_for_it(setting: str) -> None:
+    with gpus(**{setting: True}) as component:
+        assert "pods with devices" in [name for name, _ in component.loops()]
+        assert component.pod_events in component.kernel.writers
+        requesters = component.kernel.requesters
+        assert requesters is not None
+        assert requesters.is_needed == (setting == "pod_policies")
+
+
+def test_an_unknown_word_is_said_only_where_policies_count() -> None:
+    annotations = {ANNOTATION: "fastest"}
+    pod = {
+        "metadata": {"namespace": "ml", "name": "a", "uid": "u", "annotations": annotations},
+        "spec": {"nodeName": "gpu-1"},
+    }
+    for settings in ({"pod_policies": True}, {"tell_pods": True}):
+        with gpus(**settings) as component:
+            assert component.pods is not None and component.pod_events is not None
+            component.pods.take("ADDED", pod)
+            assert component.pod_events._queue.has_events == ("pod_policies" in settings)
+
+
+def test_lookups_are_counted_while_something_needs_them() -> None:
+    with gpus() as component:
+        requesters = component.kernel.requesters
+        assert requesters is not None
+        requesters.look(GPU, (), 1)
+        assert component.observed().lookups == {}
+        requesters.need("test", is_needed=True)
+        requesters.look(GPU, (), 1)  # no kubelet answers here
+        assert component.observed().lookups == {"known": 0, "ambiguous": 0, "failed": 1}

@@ -219,7 +219,8 @@ class Gpus(Component):
                 settings.kubeconfig, settings.node_name, budget=POD_EVENTS
             )
             kernel.writers.append(self.pod_events)
-            self.pods = OwnPods(settings.kubeconfig, settings.node_name, self.pod_events.post)
+            post = self.pod_events.post if settings.pod_policies else None
+            self.pods = OwnPods(settings.kubeconfig, settings.node_name, post)
         if settings.pod_policies and self.pods is not None:
             kernel.requesters.requests = self.pods.requests
             kernel.requesters.need("pod policies", is_needed=True)

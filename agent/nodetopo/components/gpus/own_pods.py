@@ -61,8 +61,11 @@ class OwnPods(Watch):
     LOST = "pods not followed"
     AGAIN = "pods followed again"
 
-    def __init__(self, kubeconfig: Path | None, node: str, post: Post) -> None:
-        """Send no request yet; *post* takes Events on pods with an unknown policy."""
+    def __init__(self, kubeconfig: Path | None, node: str, post: Post | None) -> None:
+        """Send no request yet.
+
+        *post* takes Events on pods with an unknown policy; ``None`` where policies do not count.
+        """
         super().__init__(
             kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
         )
@@ -117,6 +120,8 @@ class OwnPods(Watch):
         return None if known is None or known.init_requests else known.requests.get(container, {})
 
     def _warn(self, name: PodName, uid: str, word: str) -> None:
+        if self._post is None:
+            return
         words = ", ".join(policy.value for policy in Policy)
         self._post(
             PodEvent(
