@@ -1,7 +1,7 @@
 """Tells pods which devices they were given, and why, as Events (`tell-pods`)."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -53,13 +53,17 @@ class ToldPodsLoop(PeriodicLoop):
         self._listed = listed
         self._pods = pods
         self._post = post
-        self._seen: OrderedDict[LoggedAllocation, int] = OrderedDict()
+        self._seen: OrderedDict[LoggedAllocation, None] = OrderedDict()
         self._waiting: OrderedDict[LoggedAllocation, int] = OrderedDict()
         self._outage = Outage(OUTAGE_ATTEMPTS)
 
     def step(self) -> float:
-        """Post the Events of new allocations; return the seconds until the next look."""
-        self._collect()
+        """Post the Events of new allocations; return the seconds until the next look.
+
+        A pod whose latest allocation was not seen before waits for the next look: it may be given
+        more, and has one Event.
+        """
+        fresh = self._collect()
         if not self._waiting:
             return LOOK_S
         try:
@@ -70,42 +74,58 @@ class ToldPodsLoop(PeriodicLoop):
             return LOOK_S
         if self._outage.ended():
             structlog.get_logger().info("pods told again")
-        told: dict[PodName, list[str]] = {}
+        found: dict[PodName, list[tuple[str, LoggedAllocation]]] = {}
         for allocation in tuple(self._waiting):
-            found = _holder(listed, allocation)
-            if found is not None and self._pods.pod(found[0]) is not None:
-                name, container = found
-                told.setdefault(name, []).append(_sentence(container, allocation))
+            holder = _holder(listed, allocation)
+            if holder is not None and self._pods.pod(holder[0]) is not None:
+                found.setdefault(holder[0], []).append((holder[1], allocation))
+            elif self._waiting[allocation] + 1 >= MOST_LOOKS:
                 del self._waiting[allocation]
             else:
                 self._waiting[allocation] += 1
-                if self._waiting[allocation] >= MOST_LOOKS:
+        for name, given in found.items():
+            if fresh.isdisjoint(allocation for _, allocation in given):
+                self._tell(name, [_sentence(*one) for one in given])
+                for _, allocation in given:
                     del self._waiting[allocation]
-        for name, sentences in told.items():
-            pod = self._pods.pod(name)
-            if pod is not None:
-                self._post(
-                    PodEvent(
-                        reason=REASON,
-                        message="; ".join(sentences),
-                        is_warning=False,
-                        key=pod.uid,
-                        namespace=name[0],
-                        pod=name[1],
-                        uid=pod.uid,
-                    )
-                )
         return LOOK_S
 
-    def _collect(self) -> None:
-        """Let the allocations wait that were not seen before."""
-        for allocation in self._allocations():
+    def _tell(self, name: PodName, sentences: Sequence[str]) -> None:
+        pod = self._pods.pod(name)
+        if pod is not None:
+            self._post(
+                PodEvent(
+                    reason=REASON,
+                    message="; ".join(sentences),
+                    is_warning=False,
+                    key=pod.uid,
+                    namespace=name[0],
+                    pod=name[1],
+                    uid=pod.uid,
+                )
+            )
+
+    def _collect(self) -> frozenset[LoggedAllocation]:
+        """Let the allocations wait that were not seen before, and return them.
+
+        Those whose devices were given to another container since are forgotten.
+        """
+        fresh = list[LoggedAllocation]()
+        for allocation in sorted(self._allocations(), key=lambda one: one.at):
             if allocation not in self._seen:
-                self._seen[allocation] = self._waiting[allocation] = 0
+                self._seen[allocation] = None
+                for before in tuple(self._waiting):
+                    if before.resource == allocation.resource and not set(
+                        before.devices
+                    ).isdisjoint(allocation.devices):
+                        del self._waiting[before]
+                self._waiting[allocation] = 0
+                fresh.append(allocation)
         while len(self._seen) > WAITING:
             self._seen.popitem(last=False)
         while len(self._waiting) > WAITING:
             self._waiting.popitem(last=False)
+        return frozenset(fresh)
 
 
 def _holder(listed: Iterable[Pod], allocation: LoggedAllocation) -> tuple[PodName, str] | None:
