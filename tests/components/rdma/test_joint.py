@@ -3,15 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
+from nodetopo.allocation.rules import Model, Policy
+from nodetopo.components.gpus.own_pods import PodChoice
+from nodetopo.components.gpus.placement import Placement
 from nodetopo.components.rdma.joint import MOST_GUESSES, WINDOW_S, JointPlacement, Kind, Tally
 from nodetopo.components.rdma.resources import RdmaResource, key_of, offer_hcas, token_of
+from nodetopo.deviceplugin.service import Answers
+from nodetopo.kernel.requester import Lookups, Requesters
 from nodetopo.model.codec import decode
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.probes.kubelet.gate import AdmissionGate
 from nodetopo.rdma.identity import remembered_hcas
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import Pool, SharingMode
+from tests.deviceplugin.machines import whole
 
 NODES = Path(__file__).parents[2] / "nodes"
 HGX = decode((NODES / "h100x8-nvswitch-2numa-8cx7" / "snapshot.json").read_text("utf-8")).snapshot
@@ -251,3 +261,169 @@ def test_what_the_kubelet_lists_is_in_use_and_nothing_else() -> None:
     node.now += 60.0
     node.joint.verify([{(GPU, GPUS[2])}], settled_s=5.0)
     assert sorted(node.hcas(3)) == [0, 1, 3]
+
+
+class Listed:
+    """A kubelet that lists its pods, and a daemon that offers GPUs and exclusive HCAs of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pods: dict[str, dict[str, tuple[str, ...]]] = {}
+        known = remembered_hcas((), HGX)
+        pool = Pool(resource=HCA, most=8, mode=SharingMode.EXCLUSIVE)
+        (self.pool,) = offer_hcas(HGX, known, [pool]).resources
+        self.keys = [one.key for one in known]
+        self.start()
+
+    def start(self) -> None:
+        """Start a daemon, which remembers nothing."""
+        self.requesters = Requesters(self.listed, gate=AdmissionGate())
+        for resource in (GPU, HCA):
+            self.requesters.around(resource, first, Mock(spec=Answers))
+        self.joint = JointPlacement(lambda: self.now, self.requesters)
+        self.joint.take(
+            Pairing(snapshot=HGX),
+            {name: at for at, name in enumerate(GPUS)},
+            {key: at for at, key in enumerate(self.keys)},
+        )
+        placement = Placement(Policy.BEST, Model.RING)
+        placement.take(HGX, whole(HGX))
+        choice = PodChoice(GPU, placement)
+        self.joint.expect(GPUS, choice)
+        self.joint.offer([self.pool])
+        self.follow = self.joint.following(GPU, lambda: dict(zip(GPUS, GPUS, strict=True)), choice)
+        self.requesters.prime(self.listed)
+
+    def listed(self) -> list[Pod]:
+        """Answer as the kubelet's List does."""
+        return [
+            Pod(
+                namespace="ml",
+                name=name,
+                containers=(
+                    Container(
+                        name="work",
+                        devices=tuple(
+                            AssignedDevices(resource=resource, ids=ids)
+                            for resource, ids in held.items()
+                        ),
+                    ),
+                ),
+            )
+            for name, held in self.pods.items()
+        ]
+
+    def give(self, name: str, resource: str, size: int) -> list[int]:
+        """Choose for the pod, which is admitted now, and give; return positions."""
+        held = self.pods.setdefault(name, {})
+        is_gpu = resource == GPU
+        everything = GPUS if is_gpu else [device.id for device in self.pool.devices]
+        in_use = {one for pod in self.pods.values() for one in pod.get(resource, ())}
+        free = [one for one in everything if one not in in_use]
+        self.requesters.look(resource, (), size)
+        if is_gpu:
+            chosen = tuple(self.follow(free, (), size))
+        else:
+            chosen = self.joint.hcas_for(self.pool, free, (), size)
+        self.joint.gave(
+            Kind.GPU if is_gpu else Kind.HCA,
+            resource,
+            chosen,
+            chosen if is_gpu else map(key_of, chosen),
+        )
+        self.requesters.gave(resource, chosen)
+        held[resource] = chosen
+        return [GPUS.index(one) if is_gpu else self.keys.index(key_of(one)) for one in chosen]
+
+    def pairs(self, name: str) -> list[Closeness | None]:
+        """Return how near the GPUs of a pod are to HCAs of its own."""
+        held = self.pods[name]
+        gpus = sorted(GPUS.index(one) for one in held[GPU])
+        hcas = sorted(self.keys.index(key_of(one)) for one in held[HCA])
+        found = Pairing(snapshot=HGX).matched(gpus, hcas)
+        return [pair.closeness for pair in found]
+
+    def are_near(self, name: str) -> bool:
+        """Return whether every pair of a pod is behind one switch or several."""
+        return all(one is not None and one <= Closeness.PXB for one in self.pairs(name))
+
+
+BOTH_ORDERS = pytest.mark.parametrize("order", [(GPU, HCA), (HCA, GPU)], ids=["gpus", "hcas"])
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("alone", [GPU, HCA])
+@pytest.mark.parametrize("later_s", [0.01, 2 * WINDOW_S])
+def test_what_a_pod_of_one_kind_took_misleads_no_other(
+    order: tuple[str, str], alone: str, later_s: float
+) -> None:
+    node = Listed()
+    node.give("alone", alone, 4)
+    node.now += later_s
+    for resource in order:
+        node.give("both", resource, 4)
+    assert len(node.pairs("both")) == 4
+    assert node.are_near("both"), node.pairs("both")
+    assert node.requesters.lookups == Lookups(known=3)
+
+
+@BOTH_ORDERS
+def test_a_daemon_that_starts_between_the_two_calls_matches_them(order: tuple[str, str]) -> None:
+    node = Listed()
+    for resource in (GPU, HCA):
+        node.give("before", resource, 2)
+    node.give("both", order[0], 2)
+    node.start()
+    node.give("both", order[1], 2)
+    assert node.are_near("both"), node.pairs("both")
+
+
+@BOTH_ORDERS
+def test_a_daemon_that_starts_then_needs_the_specs_where_a_pod_has_one_kind_only(
+    order: tuple[str, str],
+) -> None:
+    node = Listed()
+    node.give("alone", order[0], 2)
+    node.give("both", order[0], 2)
+    node.start()
+    node.requesters.requests = lambda pod, _: (
+        {order[0]: 2} if pod[1] == "alone" else dict.fromkeys(order, 2)
+    )
+    node.give("both", order[1], 2)
+    assert node.are_near("both"), node.pairs("both")
+    node.start()
+    node.give("unclear", order[1], 1)
+    assert node.requesters.lookups == Lookups(known=1)
+
+
+@BOTH_ORDERS
+def test_a_container_is_matched_however_long_its_admission_takes(order: tuple[str, str]) -> None:
+    node = Listed()
+    for number in range(4):
+        name = f"pod-{number}"
+        node.give(name, order[number % 2], 2)
+        node.now += 100 * WINDOW_S
+        node.give(name, order[1 - number % 2], 2)
+        assert node.are_near(name), node.pairs(name)
+
+
+def test_one_pod_of_each_kind_is_no_guess() -> None:
+    node = Listed()
+    node.give("gpus", GPU, 1)
+    node.give("hcas", HCA, 1)
+    assert node.joint.guesses == ()
+
+
+def test_without_a_list_the_latest_of_the_other_kind_is_followed() -> None:
+    node = Listed()
+    node.requesters.need("joint placement", is_needed=False)
+    assert sorted(node.give("a", GPU, 2)) == sorted(node.give("a", HCA, 2))
+    assert node.requesters.lookups == Lookups()
+
+
+def test_shared_pools_need_no_requesters() -> None:
+    node = Listed()
+    assert node.requesters.is_needed
+    shared = Pool(resource=HCA, most=8, mode=SharingMode.SHARED)
+    node.joint.offer(offer_hcas(HGX, remembered_hcas((), HGX), [shared]).resources)
+    assert not node.requesters.is_needed
