@@ -104,7 +104,8 @@ def test_an_unknown_word_is_said_only_where_policies_count() -> None:
     }
     for settings in ({"pod_policies": True}, {"tell_pods": True}):
         with gpus(**settings) as component:
-            assert component.pods is not None and component.pod_events is not None
+            assert component.pods is not None
+            assert component.pod_events is not None
             component.pods.take("ADDED", pod)
             assert component.pod_events._queue.has_events == ("pod_policies" in settings)
 

@@ -47,6 +47,7 @@ def full(snapshot: Snapshot, resources: int = 1) -> Readings:
             "devices": {name: {"healthy": 1, "unhealthy": 0} for name in offered},
             "allocations": dict.fromkeys(offered, 1),
             "unchosen": dict.fromkeys(offered, 0),
+            "lookups": dict.fromkeys(("known", "ambiguous", "failed"), 0),
             "health": {gpu.id: BROKEN for gpu in snapshot.gpus},
         },
         rdma=of_hcas(snapshot.hcas or ()),

@@ -264,6 +264,7 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
             "devices": {"nvidia.com/gpu": {"healthy": 8}},
             "allocations": {"nvidia.com/gpu": 1},
             "unchosen": {"nvidia.com/gpu": 0},
+            "lookups": {"known": 1},
             "strategies": ("cdi-cri",),
             "health": {GPU0: BROKEN},
             "xid_counts": {(GPU0, 79): 1},
