@@ -27,6 +27,7 @@ WITH_RIGHTS = {
     "node-feature",
     "observed-placement",
     "pod-events",
+    "pod-placement",
     "rejections",
     "run-times",
     "zones",
@@ -281,7 +282,13 @@ def test_the_kubelet_is_asked_on_its_node_with_no_right_to_run_commands() -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"), [("zones", "publish_zones"), ("observed-placement", "annotate_pods")]
+    ("name", "setting"),
+    [
+        ("zones", "publish_zones"),
+        ("observed-placement", "annotate_pods"),
+        ("pod-placement", "pod_policies"),
+        ("pod-placement", "tell_pods"),
+    ],
 )
 def test_a_component_that_brings_rights_asks_for_their_use(name: str, setting: str) -> None:
     assert getattr(settings(with_components(name)), setting)

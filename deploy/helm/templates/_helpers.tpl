@@ -104,6 +104,7 @@ subjects:
 {{- if .nodeFeature -}}{{- $_ := set $settings "label-outputs" "node-feature" -}}{{- end -}}
 {{- if .observedPlacement -}}{{- $_ := set $settings "annotate-pods" "true" -}}{{- end -}}
 {{- if .podEvents -}}{{- $_ := set $settings "publish-pod-events" "true" -}}{{- end -}}
+{{- if .podPlacement -}}{{- $_ := set $settings "pod-policies" "true" -}}{{- $_ := set $settings "tell-pods" "true" -}}{{- end -}}
 {{- if .rejections -}}{{- $_ := set $settings "explain-rejections" "true" -}}{{- end -}}
 {{- if .runTimes -}}{{- $_ := set $settings "expect-run-times" "true" -}}{{- end -}}
 {{- if .zones -}}{{- $_ := set $settings "publish-zones" "true" -}}{{- end -}}
