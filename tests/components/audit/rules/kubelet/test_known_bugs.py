@@ -10,6 +10,7 @@ from nodetopo.components.audit.rules.kubelet import known_bugs
 from nodetopo.components.audit.rules.kubelet.inputs import ATTRIBUTES
 from nodetopo.model.kubelet_state import CpuState, KubeletState
 from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
+from nodetopo.model.pod import AssignedDevices, Container, Pod
 from nodetopo.model.snapshot import Snapshot
 from tests.components.audit.judge import NODE, SETTINGS, healthy, result
 from tests.components.audit.rules.kubelet.kubelet_node import missing, node, skipped
@@ -221,3 +222,76 @@ def test_a_node_without_gpus_has_no_bug_to_fear() -> None:
     snapshot = replace(of("v1.27.3", 17), gpus=())
     assert skipped("KUB-021", snapshot) is not None
     assert found(snapshot) == []
+
+
+GPU, HCA = "nvidia.com/gpu", "rdma/hca"
+TWICE = (
+    "gives a device to two pods, if its pods are listed while it allocates"
+    " (docs/internals/kubelet-list.md)"
+)
+
+
+def holding(version: str, **pods: dict[str, tuple[str, ...]]) -> Snapshot:
+    """Return a node of which each pod has devices, all in its first container."""
+    return replace(
+        of(version),
+        pods=tuple(
+            Pod(
+                namespace="ml",
+                name=name,
+                containers=(
+                    Container(
+                        name="work",
+                        devices=tuple(
+                            AssignedDevices(resource=resource, ids=ids)
+                            for resource, ids in held.items()
+                        ),
+                    ),
+                    Container(name="log"),
+                ),
+            )
+            for name, held in pods.items()
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", ["v1.34.1", "v1.35.0", "v1.36.3", "v1.37.1"])
+def test_a_device_that_two_pods_have_is_found_in_releases_that_can_give_it_twice(
+    version: str,
+) -> None:
+    node = holding(version, a={GPU: ("g0", "g1"), HCA: ("h0",)}, b={GPU: ("g1", "g2")})
+    cure = "each device with one pod: delete the pods that share one, but for one of them"
+    observed = f"{TWICE}; now pods ml/a and ml/b have nvidia.com/gpu g1"
+    assert found(node) == [(f"kubelet {version}", observed, cure)]
+
+
+def test_several_devices_and_pods_are_one_finding() -> None:
+    node = holding("v1.37.1", a={GPU: ("g0", "g1")}, b={GPU: ("g1", "g0")}, c={GPU: ("g0",)})
+    ((_, observed, _),) = found(node)
+    assert observed.endswith("now pods ml/a and ml/b and ml/c have nvidia.com/gpu g0, and 1 more")
+
+
+@pytest.mark.parametrize("version", ["v1.33.5", "v1.38.0"])
+def test_releases_that_list_ended_pods_or_were_not_read_are_not_accused(version: str) -> None:
+    assert found(holding(version, a={GPU: ("g0",)}, b={GPU: ("g0",)})) == []
+
+
+def test_a_kubelet_that_is_to_list_ended_pods_is_not_accused() -> None:
+    node = holding("v1.37.1", a={GPU: ("g0",)}, b={GPU: ("g0",)})
+    assert len(found(node)) == 1
+    gates = {"KubeletPodResourcesListUseActivePods": False}
+    assert found(replace(node, kubelet=replace(SETTINGS, feature_gates=gates))) == []
+
+
+def test_a_name_that_two_resources_share_is_no_device_given_twice() -> None:
+    assert found(holding("v1.37.1", a={GPU: ("0",)}, b={HCA: ("0",)})) == []
+
+
+def test_whether_a_device_was_given_twice_is_unknown_without_pods() -> None:
+    assert missing("KUB-021", replace(of("v1.36.3"), pods=None)) == ("pods",)
+    assert result("KUB-021", replace(of("v1.33.5"), pods=None)).missing == ()
+
+
+def test_a_change_of_settings_does_not_bring_about_what_pods_have_already() -> None:
+    node = holding("v1.37.1", a={GPU: ("g0",)}, b={GPU: ("g0",)})
+    assert known_bugs.caution(node, node) is None

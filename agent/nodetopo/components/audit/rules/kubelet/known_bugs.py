@@ -6,6 +6,7 @@ from typing import Any
 
 from nodetopo.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
 from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.components.audit.rules.gpu_pods import missing_pods
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
     lacking,
@@ -28,6 +29,12 @@ QUICK_SINCE: Release = (1, 36)
 WHOLE_CORES_SINCE: Release = (1, 37)
 """The first release with pull request 129079; 1.36.3 lacks it."""
 
+ACTIVE_PODS_SINCE: Release = (1, 34)
+"""The first release that lists only pods that have not ended, unless ACTIVE_PODS is off."""
+
+ACTIVE_PODS = "KubeletPodResourcesListUseActivePods"
+"""A feature gate, which 1.39 is to remove."""
+
 _NEWEST: Release = (1, 37)
 """The newest release whose sources were searched for these bugs."""
 
@@ -48,7 +55,8 @@ class Bug:
         strikes: whether it affects this node; decided from known facts only.
         effect: on the node.
         cure: the release to use, or the setting to avoid.
-        issue: its number at kubernetes/kubernetes.
+        issue: its number at kubernetes/kubernetes; ``None`` for a bug without one.
+        page: of our documentation that describes it, where there is no issue.
         evidence: its effect on running pods; ``None`` without one, or if unknown.
     """
 
@@ -56,13 +64,51 @@ class Bug:
     strikes: Callable[[Snapshot], bool]
     effect: str
     cure: str
-    issue: int
+    issue: int | None = None
+    page: str | None = None
     evidence: Callable[[Snapshot], str | None] = lambda _: None
+
+    @property
+    def source(self) -> str:
+        """Where to read about it."""
+        return str(self.page) if self.issue is None else f"kubernetes issue {self.issue}"
 
 
 def _ends_pods(number: Release, patch_number: int | None) -> bool:
     first, last = _RESTARTS.get(number, (1, 0))
     return patch_number is not None and first <= patch_number <= last
+
+
+def _gives_twice(number: Release, _: int | None) -> bool:
+    """Return whether a release can, and lists only pods that have not ended.
+
+    By pkg/kubelet/cm/devicemanager/manager.go of 1.34.1, 1.36.3 and 1.37.1. Older kubelets list
+    ended pods with devices that others have since.
+    """
+    return ACTIVE_PODS_SINCE <= number <= _NEWEST
+
+
+def _given_twice(snapshot: Snapshot) -> str | None:
+    """Return a device that the kubelet lists in two pods, and these; ``None``: none is seen."""
+    settings = running(snapshot)
+    if settings is not None and (settings.feature_gates or {}).get(ACTIVE_PODS) is False:
+        return None
+    holders: dict[tuple[str, str], list[str]] = {}
+    for pod in snapshot.pods or ():
+        held = {
+            (devices.resource, name)
+            for container in pod.containers
+            for devices in container.devices or ()
+            for name in devices.ids
+        }
+        for device in held:
+            holders.setdefault(device, []).append(f"{pod.namespace}/{pod.name}")
+    shared = sorted((device, pods) for device, pods in holders.items() if len(pods) > 1)
+    if not shared:
+        return None
+    ((resource, name), pods), others = shared[0], len(shared) - 1
+    more = f", and {others} more" if others else ""
+    return f"pods {' and '.join(pods)} have {resource} {name}{more}"
 
 
 def _aligns_many_nodes(snapshot: Snapshot) -> bool:
@@ -149,6 +195,14 @@ BUGS: tuple[Bug, ...] = (
         issue=129078,
         evidence=_lost_container,
     ),
+    Bug(
+        has=_gives_twice,
+        strikes=lambda snapshot: _given_twice(snapshot) is not None,
+        effect="gives a device to two pods, if its pods are listed while it allocates",
+        cure="each device with one pod: delete the pods that share one, but for one of them",
+        page="docs/internals/kubelet-list.md",
+        evidence=_given_twice,
+    ),
 )
 
 
@@ -160,7 +214,7 @@ def caution(before: Snapshot, after: Snapshot) -> str | None:
     old, text = set(_possible(before)), version(after)
     subject = "a kubelet with this bug" if release(text) is None else f"kubelet {text}"
     texts = [
-        f"{subject} then {bug.effect} (kubernetes issue {bug.issue}), safe is {bug.cure}"
+        f"{subject} then {bug.effect} ({bug.source}), safe is {bug.cure}"
         for bug in _possible(after)
         if bug not in old
     ]
@@ -187,7 +241,8 @@ def _unpinned(snapshot: Snapshot, _: KubeletSettings) -> Mapping[str, Any]:
     cure=first(updated(WHOLE_CORES_SINCE), restarted_with(_unpinned)),
     claim="the kubelet has no known bug that strikes this node",
     why="Some releases end pods with GPUs or with many exclusive CPUs at a restart, or stall on "
-    "machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes.",
+    "machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes. From 1.34 on "
+    "a device that two pods have is seen, not that it may come to that.",
     remedy="update the kubelet, or avoid what brings the bug about as the finding says",
     reference=f"{_ISSUES}/135541",
 )
@@ -205,11 +260,13 @@ def known_bugs(snapshot: Snapshot) -> Judgement:
     if number is None:
         yield Missing("version of the kubelet")
         return
+    if _gives_twice(number, None):
+        yield from missing_pods(snapshot)
     for bug in BUGS:
-        if bug.strikes(snapshot) and bug.has(number, patch(text)):
+        if bug.has(number, patch(text)) and bug.strikes(snapshot):
             evidence = bug.evidence(snapshot)
             now = "" if evidence is None else f"; now {evidence}"
-            observed = f"{bug.effect} (kubernetes issue {bug.issue}){now}"
+            observed = f"{bug.effect} ({bug.source}){now}"
             yield Finding(subject=f"kubelet {text}", observed=observed, expected=bug.cure)
 
 
