@@ -18,6 +18,8 @@ SPEAKERS = (
     "agent/nodetopo/components/gpus/driver_pause.py",
     "agent/nodetopo/components/audit/alignment/loop.py",
     "agent/nodetopo/components/gpus/offer_notices.py",
+    "agent/nodetopo/components/gpus/own_pods.py",
+    "agent/nodetopo/components/gpus/told_pods.py",
     "agent/nodetopo/components/audit/rejections_loop.py",
     "agent/nodetopo/kernel/settings/reload.py",
 )
