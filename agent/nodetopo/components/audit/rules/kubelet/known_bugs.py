@@ -257,11 +257,11 @@ def known_bugs(snapshot: Snapshot) -> Judgement:
         yield from lacking(snapshot, next_settings, "cpuManagerPolicyOptions")
     text = version(snapshot)
     number = release(text)
+    if number is None or _gives_twice(number, None):
+        yield from missing_pods(snapshot)
     if number is None:
         yield Missing("version of the kubelet")
         return
-    if _gives_twice(number, None):
-        yield from missing_pods(snapshot)
     for bug in BUGS:
         if bug.has(number, patch(text)) and bug.strikes(snapshot):
             evidence = bug.evidence(snapshot)
