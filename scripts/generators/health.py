@@ -195,11 +195,11 @@ a port that goes
    since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
    scan, once in {SCAN_PAUSE_S:g} s at most.
 7. HCAs and verdicts survive a restart of the daemon in the same boot, in `hcas.json` beside
-   `health-file`: an Unhealthy HCA stays so until it has been up for its whole time once more, falls
-   keep counting, a renamed HCA keeps its id, and one that is gone stays in the capacity. An HCA that
-   went down meanwhile is Unhealthy at once. Another boot begins anew. Without a usable file, or with
-   one whose schema another release wrote, the ports alone say how HCAs are, and the file is written
-   anew; a release that does not know the file leaves it alone.
+   `health-file`: an Unhealthy HCA stays so until it has been up for its whole time once more,
+   falls keep counting, a renamed HCA keeps its id, and one that is gone stays in the capacity. An
+   HCA that went down meanwhile is Unhealthy at once. Another boot begins anew. Without a usable
+   file, or with one whose schema another release wrote, the ports alone say how HCAs are, and the
+   file is written anew; a release that does not know the file leaves it alone.
 
 {_HCA_CAUSES}"""
 
