@@ -5,13 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 
 import grpc
 import pytest
 
 from nodetopo.errors import UnreadableError
+from nodetopo.kernel.requester import DEADLINE_S, Lookups, Requesters
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod, pool
+from nodetopo.probes.kubelet.gate import AdmissionGate
 from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
 from nodetopo.probes.kubelet.podresources import PodResources
 
@@ -54,6 +57,25 @@ def answering(*pods: pb.PodResources) -> Answer:
 def device(resource: str, name: str, *nodes: int) -> pb.ContainerDevices:
     topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in nodes])
     return pb.ContainerDevices(resource_name=resource, device_ids=[name], topology=topology)
+
+
+def test_a_kubelet_that_takes_a_second_leaves_the_requester_unknown(serve: Serve) -> None:
+    """The list is answered only after the call that needed it."""
+    may_answer = Event()
+
+    def late(
+        _request: pb.ListPodResourcesRequest, _context: grpc.ServicerContext
+    ) -> pb.ListPodResourcesResponse:
+        assert may_answer.wait(60)
+        return pb.ListPodResourcesResponse()
+
+    kubelet = PodResources(serve(late), timeout_s=DEADLINE_S, gate=None)
+    requesters = Requesters(kubelet.assigned, gate=AdmissionGate())
+    requesters.need("test", is_needed=True)
+    with closing(kubelet):
+        assert requesters.look("nvidia.com/gpu", (), 1) is None
+        may_answer.set()
+    assert (requesters.lookups, requesters.in_use) == (Lookups(failed=1), None)
 
 
 def test_a_container_has_its_devices_by_resource_its_cpus_and_its_memory(serve: Serve) -> None:
