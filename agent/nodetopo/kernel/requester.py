@@ -200,6 +200,12 @@ class Requesters:
         self.last_s = self._clock() - began
         return found
 
+    @property
+    def asking(self) -> Requester | None:
+        """The container of the call in progress, whatever it asks for; ``None``: unknown."""
+        current = self._current
+        return None if current is None else current[1]
+
     def current(self, resource: str) -> Requester | None:
         """Return the container that asks for *resource* now; ``None``: unknown."""
         current = self._current

@@ -202,6 +202,16 @@ def test_a_pod_is_placed_by_its_own_policy_and_the_next_by_the_nodes(node: Node)
         assert choices.ask(name, "work", 0, 1, 4, 5) == chosen
 
 
+def test_gpus_are_foreseen_by_the_policy_of_a_pod_that_asks_for_hcas_first(node: Node) -> None:
+    choices = Choices(node)
+    requests = [container("work", {GPU: "2", "rdma/hca": "2"})]
+    node.pods.take("ADDED", pod("a", "numa-first", containers=requests))
+    choices.listed["a"] = {"work": {}}
+    choices.requesters.look("rdma/hca", (), 2)
+    offered = [IDS[gpu] for gpu in (0, 1, 4, 5)]
+    assert sorted(map(IDS.index, choices.choice(offered, (), 2))) == [0, 1]
+
+
 def test_without_the_setting_an_annotation_has_no_effect(node: Node) -> None:
     choices = Choices(node, is_followed=False)
     node.pods.take("ADDED", pod("a", "numa-first"))

@@ -169,7 +169,8 @@ class PodChoice:
         """Return the ids to take; *taken_hcas* as in ``Choice``."""
         requester = None
         if self._pods is not None and self._requesters is not None:
-            requester = self._requesters.current(self._resource)
+            # Also while it asks for HCAs first, and the GPUs that it gets next are foreseen.
+            requester = self._requesters.asking
         variant = Variant(policy=self._policy(requester), taken_hcas=taken_hcas)
         beside = () if requester is None else sorted(requester.beside.get(self._resource, ()))
         return self._placement.prefer(available, required, size, variant, beside=beside)
