@@ -273,7 +273,8 @@ def dump(root: Path) -> str:
 
 def _of_files(real: Path) -> dict[str, Any]:
     def number(name: str) -> int:
-        text = (real / name).read_text("ascii").strip()
+        file = real / name  # a machine whose ids are not published lacks some
+        text = file.read_text("ascii").strip() if file.exists() else UNKNOWN
         return 0 if text == UNKNOWN else int(text, 0)
 
     ids = [number(it) for it in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
