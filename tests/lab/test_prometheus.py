@@ -39,8 +39,13 @@ ABSENT = {
 }
 """What these agents do not have: a configuration by name, a kubelet that lists pods, and DRA."""
 
-POOL = {"resourceName": "a", "rdmaHcaMax": 16, "selectors": {"vendors": ["15b3"]}}
-"""Offered by the agent of the whole machine, for the metrics of HCAs."""
+POOL = {
+    "resourceName": "a",
+    "rdmaHcaMax": 16,
+    "selectors": {"vendors": ["15b3"]},
+    "mode": "chosen",
+}
+"""Offered by the agent of the whole machine, for the metrics of HCAs and of lookups."""
 
 CONFIGURATION = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
