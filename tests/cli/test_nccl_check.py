@@ -25,7 +25,7 @@ def test_a_figure_in_its_range_passes(cli: Cli) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == (
         "nccl-tests: 1 figure on node dgx-h100\n"
-        "✓ all_reduce_perf GPU0 to GPU7  478.2 GB/s, expected 477 to 480 GB/s\n"
+        "✓ all_reduce_perf GPU0 to GPU7  478.2 GB/s, expected 475 to 480 GB/s\n"
     )
     assert cli("nccl", "check", "-", *NODE, "-o", "short", stdin=GOOD).out == ""
 
@@ -33,7 +33,7 @@ def test_a_figure_in_its_range_passes(cli: Cli) -> None:
 def test_a_figure_below_its_gate_fails(cli: Cli) -> None:
     outcome = cli("nccl", "check", "-", *NODE, stdin=LOW)
     assert outcome.code == 1
-    assert "300.0 GB/s, expected 477 to 480 GB/s, fails below 460.0" in outcome.out
+    assert "300.0 GB/s, expected 475 to 480 GB/s, fails below 313.2" in outcome.out
     assert "no check of this node explains it" in outcome.out
 
 
@@ -62,7 +62,7 @@ def node_snapshot(tmp_path: Path) -> Path:
 
 
 def test_strict_fails_on_a_warning(cli: Cli) -> None:
-    log = logs.nccl_tests(H100, range(8), 465.0)
+    log = logs.nccl_tests(H100, range(8), 465.0, largest=16 * logs.GIB)
     assert cli("nccl", "check", "-", *NODE, stdin=log).code == 0
     assert cli("nccl", "check", "-", *NODE, "--strict", stdin=log).code == 1
 

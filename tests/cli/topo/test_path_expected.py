@@ -15,13 +15,13 @@ NODE = ("--machine", "dgx-h100")
 def test_a_pair_of_gpus_has_its_range_and_source(cli: Cli) -> None:
     for style in ("table", "short"):
         out = cli("topo", "path", "0", "7", *NODE, "-o", style).out
-        assert "  expected 382 to 414 GB/s over 18 NVLinks (0.85 to 0.92 of 450 GB/s" in out
+        assert "  expected 369 to 414 GB/s over 18 NVLinks (0.82 to 0.92 of 450 GB/s" in out
         assert "Azure/azurehpc-health-checks" in out
 
 
 @pytest.mark.parametrize(
     ("ends", "low", "busbw"),
-    [(("GPU0", "GPU1"), 382.5, True), (("GPU0", "mlx5_0"), 47.5, False)],
+    [(("GPU0", "GPU1"), 369.0, True), (("GPU0", "mlx5_0"), 47.5, False)],
 )
 def test_json_has_the_same(cli: Cli, ends: tuple[str, str], low: float, *, busbw: bool) -> None:
     document = json.loads(cli("topo", "path", *ends, *NODE, "-o", "json").out)
@@ -41,7 +41,7 @@ def test_nothing_is_expected_between_two_hcas(cli: Cli) -> None:
 def test_three_gpus_and_more_have_what_they_carry_together(cli: Cli) -> None:
     outcome = cli("topo", "path", *"01234567", *NODE)
     assert outcome.code == 0
-    assert "expected bus bandwidth 477 to 480 GB/s over NVSwitch" in outcome.out
+    assert "expected bus bandwidth 475 to 480 GB/s over NVSwitch" in outcome.out
     assert outcome.out.count("→") == 28
     document = json.loads(cli("topo", "path", *"012", *NODE, "-o", "json").out)
     schema = json.loads((SCHEMAS / "topo-set.json").read_text("utf-8"))

@@ -31,9 +31,12 @@ def test_the_gpu_is_the_one_of_a_bus_id() -> None:
     assert figure.gpus == (LoggedGpu(place=0, domain=0, bus=0x1B, device=0),)
 
 
-def test_both_directions_are_halved() -> None:
+def test_both_directions_at_once_are_one_sum() -> None:
     text = logs.perftest("mlx5_3", 780.0, test="RDMA_Write Bidirectional BW")
-    assert read(text).figures[0].gb_per_s == pytest.approx(48.75)
+    (figure,) = read(text).figures
+    assert figure.gb_per_s == pytest.approx(97.5)
+    assert figure.is_both_ways
+    assert not read(logs.perftest("mlx5_3", 390.0)).figures[0].is_both_ways
 
 
 def test_the_largest_message_counts() -> None:

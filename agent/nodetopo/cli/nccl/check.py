@@ -225,8 +225,9 @@ def _beside(result: Compared, measured: str) -> str:
     if result.expected.low is None:
         return f"{measured}, not compared: {result.reason}"
     text = f"{measured}, expected {expectation(result.expected)}"
-    if result.expected.gate is not None and result.verdict.value in ("fail", "warn"):
-        text += f", fails below {result.expected.gate:.1f}"
+    gate = result.expected.gate_of(result.figure.size)
+    if gate is not None and result.verdict.value in ("fail", "warn"):
+        text += f", fails below {gate:.1f}"
     return f"{text} ({result.reason})" if result.reason else text
 
 

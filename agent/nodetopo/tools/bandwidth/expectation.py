@@ -1,10 +1,18 @@
 """An expectation: a figure or a range, in GB/s of 10^9 bytes one way, and where it is from."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nodetopo.model.nvlink import Closeness
 from nodetopo.tools.bandwidth import published
 from nodetopo.tools.bandwidth.published import Range
+
+
+class Gate(NamedTuple):
+    """A measurement below *gb_per_s* with messages of *size* bytes and more means a fault."""
+
+    gb_per_s: float
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +23,10 @@ class Expected:
         low, high: the range; equal for a figure.
         default: the value to use if a single one is needed; ``None`` for the middle.
         gate: a measurement below it means a fault.
+        gate_size: bytes of a message from which the gate holds; ``None`` for every message that
+            shows bandwidth.
+        floor: the gate of smaller messages; ``None`` if there is none.
+        by_rings: what rings carry, where the range is of NVLS; ``None`` if that is known to be on.
         over: the links that carry the data, e.g. ``18 NVLinks``.
         assumes: the share of the payload, and its condition.
         source: of share and gate.
@@ -26,11 +38,22 @@ class Expected:
     high: float | None = None
     default: float | None = None
     gate: float | None = None
+    gate_size: int | None = None
+    floor: Gate | None = None
+    by_rings: Range | None = None
     over: str | None = None
     assumes: str | None = None
     source: str | None = None
     is_wide: bool = False
     reason: str | None = None
+
+    def gate_of(self, size: int | None) -> float | None:
+        """Return the gate of messages of *size* bytes; ``None`` if there is none."""
+        if size is None or self.gate_size is None or size >= self.gate_size:
+            return self.gate
+        if self.floor is not None and size >= self.floor.size:
+            return self.floor.gb_per_s
+        return None
 
     def is_like(self, other: "Expected") -> bool:
         """Return whether *other* has the same figures, over any path."""
@@ -70,6 +93,7 @@ def to_plain(expected: Expected) -> dict[str, object]:
         else None,
         "default_gb_per_s": figure(expected.default),
         "gate_gb_per_s": figure(expected.gate),
+        "gate_bytes": expected.gate_size,
         "over": expected.over,
         "assumes": expected.assumes,
         "source": expected.source,
@@ -132,3 +156,23 @@ def beyond_switch(
     sources = f"{source}; {published.DRANET}; perftest issue 241; ucx issue 11121"
     wide = of_links(published.ACROSS_SOCKETS, base, over=over, assumes=assumes, source=sources)
     return replace(wide, default=base * published.ACROSS_SOCKETS_DEFAULT, is_wide=True)
+
+
+def both_ways(one: Expected) -> Expected:
+    """Return what both directions carry together at once, where *one* is of one direction.
+
+    What is known of one direction is twice as much at best; no gate is published.
+    """
+    if one.low is None or one.high is None or one.gate is None:
+        return one
+    share = 2 * published.BOTH_WAYS
+    # The bridge between two CPUs may carry no more in both directions than in one.
+    low = one.low if one.is_wide else share * one.low
+    return replace(
+        one,
+        low=low,
+        high=2 * one.high,
+        default=None if one.default is None else share * one.default,
+        gate=min(low, share * one.gate) * published.GATE_SHARE,
+        over=f"{one.over}, both ways",
+    )

@@ -29,6 +29,14 @@ from nodetopo.tools.bandwidth.expectation import (
     of_payload,
     unknown,
 )
+from nodetopo.tools.bandwidth.operation import (
+    ALGORITHMS,
+    NVLS,
+    RING,
+    RINGS,
+    Operation,
+)
+from nodetopo.tools.bandwidth.switched import over_switches
 from nodetopo.topology.affinity import hca_closeness
 from nodetopo.topology.links import active_links, usable_nvlinks_between
 from nodetopo.topology.matrix import pci_closeness, word
@@ -46,6 +54,7 @@ class Model:
         snapshot: the node.
         measured: its bandwidth table, by GPU index, which wins over everything else.
         table: the name of that table, as the source of its figures.
+        operation: the operation that the table's sets were measured by.
     """
 
     def __init__(
@@ -53,10 +62,12 @@ class Model:
         snapshot: Snapshot,
         measured: Measured | None = None,
         table: str = "bandwidth table",
+        operation: Operation = Operation.ALL_REDUCE,
     ) -> None:
         self._snapshot = snapshot
         self._measured = measured or Measured()
         self._table = table
+        self._operation = operation
         self._gpus = {gpu.index: gpu for gpu in snapshot.gpus}
         self._hcas = {hca.name: hca for hca in snapshot.hcas or ()}
 
@@ -105,8 +116,9 @@ class Model:
         links = self._pcie_limit(gpu, hca)
         if isinstance(links, str):
             return unknown(links)
-        base = min(published.PCIE * links, wire.high)
-        is_of_wire = base == wire.high
+        pcie = published.PCIE * links
+        base = min(pcie, wire.high)
+        is_of_wire = pcie >= (wire.low or 0)
         over = f"PCIe {word(distance)} and {wire.over}"
         assumes = f"{published.PCIE:g} of {links:g} GB/s on PCIe, {wire.assumes}"
         source = wire.source or ""
@@ -120,13 +132,8 @@ class Model:
             gate = wire.gate
             if "H200" in (gpu.product or "") and port_rate(hca) == 400:
                 gate = published.NIC_GATE_H200 / 8
-        return of_figure(
-            base,
-            gate=gate,
-            over=over,
-            assumes=assumes,
-            source=source,
-        )
+        figure = of_figure(base, gate=gate, over=over, assumes=assumes, source=source)
+        return replace(figure, low=min(base, wire.low or base))
 
     def of_hca(self, hca: Hca) -> Expected:
         """Return the bandwidth of one port of *hca* to and from near host memory."""
@@ -136,23 +143,19 @@ class Model:
             return unknown(f"no port of {hca.name} is active")
         if rate is None:
             return unknown(f"the rate of {hca.name} is not known")
-        wire = published.NIC * rate / 8
+        low, high = (share * rate / 8 for share in published.NIC)
         over = f"{rate:g} Gb/s"
-        assumes = f"{published.NIC:g} of the line rate of one port"
+        assumes = f"{published.NIC.low:g} to {published.NIC.high:g} of the line rate of one port"
         gate = published.NIC_GATES.get(rate, published.NIC_GATE_SHARE * rate) / 8
         link = self._link_to_cpu(hca)
-        if link is not None and published.PCIE * link < wire:
-            wire = published.PCIE * link
+        if link is not None and published.PCIE * link < low:
+            low = high = published.PCIE * link
             over = f"PCIe at {link:g} GB/s"
             assumes = f"{published.PCIE:g} of {link:g} GB/s on PCIe, which is less than the port"
-            gate = wire * published.GATE_SHARE
-        return of_figure(
-            wire,
-            gate=gate,
-            over=over,
-            assumes=assumes,
-            source=f"sysfs rate; gate: {published.AZURE}",
-        )
+            gate = low * published.GATE_SHARE
+        source = f"sysfs rate; NVIDIA/nccl-tests issue 267; gate: {published.AZURE}"
+        figure = of_figure(high, gate=gate, over=over, assumes=assumes, source=source)
+        return replace(figure, low=low)
 
     def to_host(self, gpu: Gpu) -> Expected:
         """Return the bandwidth of copies between *gpu* and near host memory, one way at a time."""
@@ -174,7 +177,8 @@ class Model:
             place = self._facts.indices.index(gpu.index)
             payload = links * self._facts.rates[place][place] / 1000
             over = f"{links} NVLink{'' if links == 1 else 's'} to the CPU"
-            return of_payload(published.NVLINK, payload, over=over, source=published.NVBANDWIDTH)
+            share = published.nvlink(gpu.architecture)
+            return of_payload(share, payload, over=over, source=published.NVBANDWIDTH)
         link = self._link_to_cpu(gpu)
         if link is None:
             return unknown(f"the PCIe link of {gpu.name} is not reported")
@@ -195,14 +199,21 @@ class Model:
             source=f"{published.NVBANDWIDTH}; gate: {published.AZURE}",
         )
 
-    def of_set(self, gpus: Sequence[Gpu]) -> Expected:
-        """Return the bus bandwidth of a collective operation among *gpus*, as nccl-tests counts it.
+    def of_set(
+        self,
+        gpus: Sequence[Gpu],
+        operation: Operation = Operation.ALL_REDUCE,
+        algorithms: frozenset[str] = ALGORITHMS,
+    ) -> Expected:
+        """Return the bus bandwidth of *operation* among *gpus*, as nccl-tests counts it.
 
-        Over NVSwitches it is a share of a GPU's link bandwidth; otherwise the bandwidth of rings
-        through the GPUs, with each hop at its pair's expectation.
+        Over NVSwitches it is a share of a GPU's link bandwidth, which depends on the operation and
+        on the *algorithms* that NCCL may choose from; otherwise the bandwidth of rings through the
+        GPUs, with each hop at its pair's expectation.
         """
         indices = frozenset(gpu.index for gpu in gpus)
-        if (width := self._measured.sets.get(indices)) is not None:
+        width = self._measured.sets.get(indices)
+        if width is not None and operation is self._operation:
             return self._of_table(width)
         if len(indices) < 2:
             return unknown("one GPU alone has no bus bandwidth")
@@ -215,8 +226,16 @@ class Model:
             pairs[a, b] = one
         measured = frozenset(self._measured.pairs)
         is_measured = any(frozenset(one) <= indices for one in measured)
+        if operation in RINGS and RING not in algorithms and NVLS not in algorithms:
+            names = ", ".join(sorted(algorithms)) or "no algorithm that NCCL has"
+            return unknown(f"nothing is published about {operation} by {names}")
         if self._facts.is_switched and not is_measured and self._all_linked(members):
-            return self._over_switches(members)
+            links = min(self._facts.links[a][b] for a, b in combinations(members, 2))
+            payload = ring_bandwidth(self._facts, members) / 10
+            of = [self._snapshot.gpus[member] for member in members]
+            return over_switches(of, links, payload, operation, algorithms)
+        if operation not in RINGS:
+            return unknown(f"{operation} takes its own ways between the GPUs, not rings")
         return self._over_rings(members, pairs, is_measured=is_measured)
 
     @cached_property
@@ -252,7 +271,7 @@ class Model:
         place = self._facts.indices.index
         rate = self._facts.rates[place(a.index)][place(b.index)] / 1000
         shared = of_payload(
-            published.NVLINK,
+            published.nvlink(a.architecture),
             links * rate,
             over=f"{links} NVLink{'' if links == 1 else 's'}",
             source=f"{published.NVBANDWIDTH}; {published.NCCL_1264}; {published.ML_ENGINEERING}",
@@ -378,28 +397,6 @@ class Model:
     def _all_linked(self, members: Sequence[int]) -> bool:
         return all(self._facts.links[a][b] for a, b in combinations(members, 2))
 
-    def _over_switches(self, members: Sequence[int]) -> Expected:
-        first = self._snapshot.gpus[members[0]]
-        architecture = first.architecture or ""
-        links = min(self._facts.links[a][b] for a, b in combinations(members, 2))
-        payload = ring_bandwidth(self._facts, members) / 10
-        whole = published.WHOLE_NODE.get((architecture, links))
-        if whole is not None and len(members) == published.WHOLE_NODE_GPUS:
-            assumes = "all_reduce of all eight GPUs"
-            if whole.rings is not None:
-                assumes += f", summed by the switches (NVLS); {whole.rings:g} by rings alone"
-            return Expected(
-                low=whole.low,
-                high=whole.high,
-                gate=whole.gate,
-                over="NVSwitch",
-                assumes=assumes,
-                source=whole.source,
-            )
-        share = published.SWITCHED.get(architecture, published.RING)
-        source = f"{published.AZURE}; {published.ML_ENGINEERING}"
-        return of_payload(share, payload, over="NVSwitch", source=source)
-
     def _over_rings(
         self,
         members: Sequence[int],
@@ -420,7 +417,7 @@ class Model:
             return ring_bandwidth(replace(self._facts, hops=hops_, rates=rates), members) / 10
 
         low_share, high_share = (1.0, 1.0) if is_measured else published.RING
-        nvlink = published.NVLINK
+        nvlink = published.nvlink(self._snapshot.gpus[members[0]].architecture)
 
         def scaled(at: tuple[int, int], value: float, share: float, of: float) -> float:
             return value * share / of if at in linked and not is_measured else value

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodetopo.model.digits import is_digits
+from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms
 
 MOST_GPUS = 4096
 """Ranks or devices accepted in one log; the largest published runs of nccl-tests have as many."""
@@ -64,11 +65,14 @@ class Figure:
         gpus: of a pair the source first; for host memory and an HCA one; empty for an HCA that was
             tested with host memory.
         hca: as the log calls it.
-        gb_per_s: GB/s of 10^9 bytes, one direction; of a set the bus bandwidth.
+        gb_per_s: GB/s of 10^9 bytes, one direction; of a set the bus bandwidth; of a test both ways
+            at once, both together.
         size: bytes of the message; ``None`` where the log does not say.
         line: from 1; of JSON the line where the document begins.
         hosts: machines that took part, by the names in the log.
         is_wrong: the data that arrived was wrong.
+        is_both_ways: data went in both directions at once.
+        algorithms: what the log says about NCCL's choice of them.
     """
 
     test: str
@@ -80,6 +84,8 @@ class Figure:
     size: int | None = None
     hosts: tuple[str, ...] = ()
     is_wrong: bool = False
+    is_both_ways: bool = False
+    algorithms: Algorithms = UNRESTRICTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

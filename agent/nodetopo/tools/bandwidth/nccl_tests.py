@@ -30,6 +30,7 @@ from nodetopo.tools.bandwidth.log import (
     unreadable,
     whole_in,
 )
+from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Operation, Reader
 
 TOOL = "nccl-tests"
 
@@ -51,7 +52,7 @@ _PROGRAM = re.compile(
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>[0-9]{1,18})")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verdict>\s+FAILED)?")
 
-SENDRECV = "sendrecv_perf"
+SENDRECV = Operation.SENDRECV
 """Each rank sends to the next and receives from the previous: two ranks measure their pair."""
 
 
@@ -80,6 +81,12 @@ class _Run:
     rows: list[_Row] = field(default_factory=list)
     factor: float | None = None
     line: int = 1
+    algorithms: Algorithms = UNRESTRICTED
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is known but its name."""
+        return not (self.ranks or self.columns or self.rows)
 
 
 def read(text: str) -> Log:
@@ -93,13 +100,21 @@ def read(text: str) -> Log:
     runs: list[_Run] = []
     problems: list[Problem] = []
     program: str | None = None  # the last that a line names, such as a command above the log
+    settings = Reader()
     for number, line in lines(text):
         stripped = line.strip()
+        current = settings.read(line, runs[-1].algorithms if runs else None)
+        if current is not None:
+            runs[-1].algorithms = current
         if called := _PROGRAM.search(line):
             program = called["name"]
         start = _NAME.search(line)
         if _START.search(line) or (start and (not runs or runs[-1].rows)):
-            runs.append(_Run(name=program, line=number))
+            begun = settings.begin()
+            if runs and runs[-1].is_blank:  # what its name began, its settings begin again
+                blank = runs.pop()
+                begun = blank.algorithms if begun == UNRESTRICTED else begun
+            runs.append(_Run(name=program, line=number, algorithms=begun))
         if start:
             runs[-1].name = called["name"] if called else start["name"]
             continue
@@ -108,7 +123,7 @@ def read(text: str) -> Log:
             continue
         rank, is_header = _RANK.search(line), _HEADER.search(line)
         if not runs and (rank or is_header):
-            runs.append(_Run(name=program, line=number))
+            runs.append(_Run(name=program, line=number, algorithms=settings.begin()))
         if rank:
             runs[-1].ranks.append((number, _gpu(rank["rank"], rank["host"], rank["pci"])))
             if len(runs[-1].ranks) > MOST_GPUS:
@@ -190,6 +205,7 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
                 line=best.line,
                 hosts=tuple(dict.fromkeys(gpu.host for gpu in ranks if gpu.host is not None)),
                 is_wrong=any(row.wrong for row in run.rows),
+                algorithms=run.algorithms,
             )
         )
     return log_of(TOOL, figures, problems)
@@ -201,7 +217,7 @@ def _by_factor(factor: float | None, ranks: int) -> str:
     2(n−1)/n is an all_reduce; others share theirs, so it stays a group.
     """
     if factor is not None and ranks > 2 and abs(factor - 2 * (ranks - 1) / ranks) < 0.02:
-        return "all_reduce_perf"
+        return Operation.ALL_REDUCE
     return "a collective"
 
 

@@ -95,7 +95,7 @@ class _Cuda:
 
 
 def read(text: str) -> Log:
-    """Return the average bandwidth of each run's largest message; half of it if both ways.
+    """Return the average bandwidth of each run's largest message; the sum of both ways.
 
     Raises:
         InputError: it has too many rows.
@@ -191,7 +191,8 @@ def _log(runs: list[_Run], problems: list[Problem]) -> Log:
                 kind=Kind.HCA if run.gpu is None else Kind.GPU_HCA,
                 gpus=() if run.gpu is None else (run.gpu,),
                 hca=run.hca,
-                gb_per_s=figure * run.unit / (2 if run.is_both_ways else 1),
+                gb_per_s=figure * run.unit,
+                is_both_ways=run.is_both_ways,
                 size=size,
                 line=line,
             )

@@ -1,0 +1,135 @@
+"""The operations of nccl-tests, and the algorithms that NCCL may run them by.
+
+Facts: the programs of NVIDIA/nccl-tests ``src/``; ``NCCL_ALGO`` and ``NCCL_NVLS_ENABLE`` in NCCL's
+page on environment variables; the messages of NVIDIA/nccl ``src/init.cc``, ``src/misc/param.cc``
+and ``src/transport/nvls.cc``. NVLS, sums inside NVSwitches, came with NCCL 2.17.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Operation(StrEnum):
+    """A collective operation, by the program that measures it."""
+
+    ALL_REDUCE = "all_reduce_perf"
+    ALL_GATHER = "all_gather_perf"
+    REDUCE_SCATTER = "reduce_scatter_perf"
+    BROADCAST = "broadcast_perf"
+    REDUCE = "reduce_perf"
+    SENDRECV = "sendrecv_perf"
+    ALLTOALL = "alltoall_perf"
+    ALLTOALLV = "alltoallv_perf"
+    GATHER = "gather_perf"
+    SCATTER = "scatter_perf"
+    HYPERCUBE = "hypercube_perf"
+
+
+RINGS = frozenset(
+    {
+        Operation.ALL_REDUCE,
+        Operation.ALL_GATHER,
+        Operation.REDUCE_SCATTER,
+        Operation.BROADCAST,
+        Operation.REDUCE,
+    }
+)
+"""Those that NCCL runs in the rings that it finds best."""
+
+
+def operation_of(test: str) -> Operation | None:
+    """Return the operation that *test* measures; ``None`` for another tool's test or no name."""
+    return next((operation for operation in Operation if operation == test), None)
+
+
+RING, NVLS = "ring", "nvls"
+
+ALGORITHMS = frozenset({"tree", RING, "collnetdirect", "collnetchain", NVLS, "nvlstree", "pat"})
+"""NCCL's names for them, in lower case."""
+
+_SETTING = re.compile(
+    r"\b(?P<name>NCCL_ALGO|NCCL_NVLS_ENABLE)(?:=| set by environment to |: )"
+    r"[\"']?(?P<value>[A-Za-z0-9^][A-Za-z0-9^,;:_]{0,200})"
+)
+_NO_NVLS = re.compile(
+    r"NVLS multicast support is not available|\b0 nvls channels\b|"
+    r"\bNCCL version 2\.(?:1[0-6]|[0-9])\."
+)
+_HAS_NVLS = re.compile(r"NVLS multicast support is available|\b[1-9][0-9]? nvls channels\b")
+_EXPORTED = re.compile(r"\bexport\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithms:
+    """What a log says about the choice of algorithms.
+
+    Attributes:
+        algo: the value of ``NCCL_ALGO``; ``None`` if the log does not show it.
+        has_no_nvls: the log shows that NVLS was off.
+        has_nvls: the log shows that it was on.
+    """
+
+    algo: str | None = None
+    has_no_nvls: bool = False
+    has_nvls: bool = False
+
+    def after(self, line: str) -> "Algorithms":
+        """Return what is known after *line*."""
+        algo = self.algo
+        has_no_nvls = self.has_no_nvls or bool(_NO_NVLS.search(line))
+        for setting in _SETTING.finditer(line):
+            if setting["name"] == "NCCL_ALGO":
+                algo = setting["value"]
+            else:
+                has_no_nvls = has_no_nvls or setting["value"] == "0"
+        has_nvls = self.has_nvls or bool(_HAS_NVLS.search(line))
+        return Algorithms(algo, has_no_nvls, has_nvls and not has_no_nvls)
+
+    def of(self, operation: Operation | None) -> frozenset[str]:
+        """Return the algorithms that are left for *operation*.
+
+        ``NCCL_ALGO`` is a list, or lists by operation between semicolons since 2.24, such as
+        ``ring;allreduce:^nvls``; a circumflex excludes what the list names.
+        """
+        left = ALGORITHMS
+        function = "" if operation is None else operation.removesuffix("_perf").replace("_", "")
+        for entry in (self.algo or "").lower().split(";"):
+            prefix, _, names = entry.rpartition(":")
+            if not names or prefix not in ("", function):
+                continue
+            named = {name.strip() for name in names.removeprefix("^").split(",")}
+            left = ALGORITHMS - named if names.startswith("^") else ALGORITHMS & named
+        return left - {NVLS, "nvlstree"} if self.has_no_nvls else left
+
+
+UNRESTRICTED = Algorithms()
+"""Of a log that says nothing."""
+
+
+class Reader:
+    """Follows the settings through a log with several runs."""
+
+    def __init__(self) -> None:
+        self._exported = UNRESTRICTED
+        self._next = UNRESTRICTED
+
+    def read(self, line: str, current: Algorithms | None) -> Algorithms | None:
+        """Return *current* of the run that *line* belongs to; ``None`` outside of a run.
+
+        What NCCL prints belongs to the run that goes on; a command line, to the one that begins.
+        """
+        if "NCCL_" not in line and "NCCL INFO" not in line and "NCCL version" not in line:
+            return current
+        is_report = "=" not in line or "NCCL INFO" in line
+        if current is not None and is_report:
+            return current.after(line)
+        self._next = self._next.after(line)
+        if _EXPORTED.search(line):
+            self._exported = self._exported.after(line)
+        return current
+
+    def begin(self) -> Algorithms:
+        """Return what the lines before a run said about it."""
+        found, self._next = self._next, self._exported
+        return found
