@@ -76,6 +76,15 @@ def nccl_tests(
     return "\n".join(lines) + f"\n{tail}"
 
 
+def without_ranks(text: str, *ranks: int) -> str:
+    """Return *text* without the lines of *ranks*, as a terminal that scrolled leaves it."""
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if not any(f"#  Rank {rank:2} " in line for rank in ranks)
+    )
+
+
 def nccl_json(snapshot: Snapshot, gpus: Sequence[int], busbw: float) -> str:
     """Return what ``-J`` writes."""
     addresses = {gpu.index: gpu.pci for gpu in snapshot.gpus}

@@ -11,6 +11,7 @@ from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.compare import EXPLAIN, NETWORK, Compared, Comparison, compare
 from nodetopo.tools.bandwidth.log import Kind
+from nodetopo.tools.bandwidth.operation import Operation
 from nodetopo.tools.bandwidth.read import read
 from nodetopo.tools.node_rules import node_rules
 from tests.tools.bandwidth import logs
@@ -180,6 +181,47 @@ def test_the_gpus_that_are_named_must_fit_the_log() -> None:
     log = read(logs.nvbandwidth(H100, {}, 390.0))
     with pytest.raises(InputError, match="number"):
         compare(log, H100, gpus=H100.gpus[:3])
+
+
+def test_a_log_without_ranks_asks_for_its_gpus_and_takes_them() -> None:
+    text = logs.without_ranks(
+        logs.nccl_tests(H100, range(8), 478.0, layout="middle", largest=16 * logs.GIB), *range(8)
+    )
+    one = only(compare(read(text), H100))
+    assert (one.verdict, one.reason) == (
+        Verdict.UNKNOWN,
+        "the log names no GPU: name them with --gpus",
+    )
+    named = only(compare(read(text), H100, gpus=H100.gpus))
+    assert (named.figure.test, named.verdict, named.gpus) == (
+        "all_reduce_perf",
+        Verdict.PASS,
+        H100.gpus,
+    )
+    # Two in the ratio of eight: other GPUs took part.
+    few = only(compare(read(text), H100, gpus=H100.gpus[:2]))
+    assert (few.verdict, few.gpus) == (Verdict.UNKNOWN, ())
+    assert "ratio" in (few.reason or "")
+
+
+def test_one_address_for_all_ranks_is_none() -> None:
+    text = logs.nccl_tests(H100, range(8), 478.0, layout="middle")
+    for gpu in H100.gpus:
+        assert gpu.pci is not None
+        text = text.replace(f"[0x{gpu.pci.bus:02x}]", "[0x00]")
+    assert "--gpus" in (only(compare(read(text), H100)).reason or "")
+    assert only(compare(read(text), H100, gpus=H100.gpus)).verdict is Verdict.PASS
+
+
+def test_a_table_of_another_operation_is_no_measure() -> None:
+    measured = Measured(sets={frozenset(range(8)): 3250})
+    log = read(logs.nccl_tests(H100, range(8), 325.0, test="all_gather_perf"))
+    one = only(compare(log, H100, measured=measured, table="t.yaml"))
+    assert one.expected.source != "t.yaml"
+    one = only(
+        compare(log, H100, measured=measured, table="t.yaml", operation=Operation.ALL_GATHER)
+    )
+    assert (one.verdict, one.expected.source) == (Verdict.PASS, "t.yaml")
 
 
 def test_an_hca_may_be_named_for_the_log() -> None:

@@ -87,6 +87,30 @@ def test_a_test_without_mpi_is_an_error_as_each_process_is_alone() -> None:
     assert "without MPI" in log.problems[0].text
 
 
+@pytest.mark.parametrize(
+    ("missing", "text"),
+    [
+        ((0,), "rank 0 is missing: the log is cut"),
+        ((0, 1), "ranks 0 and 1 are missing: the log is cut"),
+        ((0, 1, 2, 5), "ranks 0 to 2 and 5 are missing: the log is cut"),
+        ((1, 3, 5, 7, 9), "5 of 16 ranks are missing: the log is cut"),
+        ((), None),
+    ],
+)
+def test_ranks_that_a_log_lacks_are_named(missing: tuple[int, ...], text: str | None) -> None:
+    log = logs.nccl_tests(H100, range(8), 478.0, hosts=("a", "b"))
+    assert read(logs.without_ranks(log, *missing)).figures[0].lacks == text
+
+
+def test_the_last_rank_is_missed_by_what_the_header_and_nccl_say() -> None:
+    log = logs.without_ranks(logs.nccl_tests(H100, range(8), 478.0), 7)
+    assert read(log).figures[0].lacks is None  # nothing tells of it
+    whole = log.replace("nGpus 1", "nGpus 8")
+    assert read(whole).figures[0].lacks == "rank 7 is missing: the log is cut"
+    told = log.replace("#       size", "a:1:2 [0] NCCL INFO comm 0x5 rank 3 nranks 8\n#       size")
+    assert read(told).figures[0].lacks == "rank 7 is missing: the log is cut"
+
+
 def test_a_row_that_cannot_be_read_is_named_with_its_line() -> None:
     text = logs.nccl_tests(H100, range(8), 478.0)
     torn = text.replace("  8589934592  ", "  8589934592 x", 1)

@@ -52,10 +52,35 @@ def test_other_entries_stay_as_they_are_and_what_changes_is_named() -> None:
 
 def test_the_highest_of_several_figures_counts() -> None:
     text = logs.nccl_tests(H100, range(8), 400.0)
-    text += logs.nccl_tests(H100, range(8), 478.0, test="all_gather_perf")
+    text += logs.nccl_tests(H100, range(8), 478.0)
     assert merged(text).document["sets"] == [
         {"gpus": [str(gpu.pci) for gpu in H100.gpus], "bandwidth": 478.0}
     ]
+
+
+GATHER = logs.nccl_tests(H100, range(4), 366.0, test="all_gather_perf")
+REDUCE = logs.nccl_tests(H100, range(8), 478.0)
+
+
+def test_a_table_keeps_one_operation_and_names_it() -> None:
+    both = merged(GATHER + REDUCE)
+    assert bandwidth_table(both.document).on(H100).sets == {frozenset(range(8)): 4780}
+    assert both.document["machine"] == "nccl-tests: all_reduce_perf"
+    assert both.left_out == (
+        "all_gather_perf: the sets of this table are by all_reduce_perf: save to another file",
+    )
+    alone = merged(GATHER)
+    assert alone.document["machine"] == "nccl-tests: all_gather_perf"
+    again = merged(REDUCE, alone.document)
+    assert (again.added, again.document["sets"]) == (0, alone.document["sets"])
+    assert "all_gather_perf" in again.left_out[0]
+
+
+def test_sets_beside_pairs_of_another_tool_name_their_operation() -> None:
+    pairs = merged(logs.nvbandwidth(H100, {}, 390.0)).document
+    mixed = merged(GATHER, pairs)
+    assert str(mixed.document["machine"]).endswith(", sets by all_gather_perf")
+    assert "all_gather_perf" in merged(REDUCE, mixed.document).left_out[0]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +91,8 @@ def test_the_highest_of_several_figures_counts() -> None:
         (logs.nccl_tests(H100, range(8), 90.0, hosts=("a", "b")), "several hosts"),
         (logs.nccl_tests(H100, range(8), 100.0, largest=1 << 20), "latency"),
         (logs.nccl_tests(H100, (0,), 100.0), "alone"),
+        (logs.without_ranks(REDUCE, 0, 1), "ranks 0 and 1 are missing"),
+        (GATHER.replace("all_gather_perf", "x"), "which operation"),
         (logs.nccl_tests(machine("dgx-a100"), range(8), 230.0), "does not have"),
     ],
 )

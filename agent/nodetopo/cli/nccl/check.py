@@ -28,6 +28,7 @@ from nodetopo.tools.bandwidth.compare import Compared, Comparison, Explanation, 
 from nodetopo.tools.bandwidth.expectation import text as expectation
 from nodetopo.tools.bandwidth.expectation import to_plain as expectation_to_plain
 from nodetopo.tools.bandwidth.log import Log
+from nodetopo.tools.bandwidth.operation import Operation, operation_in
 from nodetopo.tools.bandwidth.read import read
 from nodetopo.tools.bandwidth.table import Merged, merge
 
@@ -64,6 +65,7 @@ def run(args: Namespace) -> int:
         hcas=hcas,
         measured=None if table is None else table.on(snapshot),
         table=f"bandwidth table {args.bandwidth_table}",
+        operation=(table and operation_in(table.machine)) or Operation.ALL_REDUCE,
         terms=reports.overrides(args),
     )
     saved = None if args.save is None else _save(args, log, comparison, snapshot)

@@ -23,7 +23,7 @@ from nodetopo.tools.bandwidth.as_built import sound
 from nodetopo.tools.bandwidth.expectation import Expected, both_ways, unknown
 from nodetopo.tools.bandwidth.expected import Model
 from nodetopo.tools.bandwidth.log import Figure, Kind, Log, LoggedGpu
-from nodetopo.tools.bandwidth.operation import Operation, operation_of
+from nodetopo.tools.bandwidth.operation import Operation, by_ratio, has_ratio, operation_of
 from nodetopo.tools.node_rules import node_rules
 
 LEAST_SIZE: Mapping[Kind, int] = MappingProxyType(
@@ -216,6 +216,16 @@ def _names_of(device: Gpu | Hca) -> tuple[str, ...]:
 
 def _compared(figure: Figure, built: Model, current: Model, names: "_Names") -> Compared:
     gpus, hca, reason = names.of(figure)
+    if gpus and not figure.gpus and figure.ratio is not None:  # without ranks, --gpus says how many
+        if has_ratio(figure.ratio, len(gpus)):
+            test = operation_of(figure.test) or by_ratio(figure.ratio, len(gpus)) or figure.test
+            figure = replace(figure, test=test)
+        else:
+            reason = (
+                f"the ratio of busbw and algbw is {figure.ratio:.2f}, which it is not among "
+                f"{len(gpus)} GPUs: name all of the test"
+            )
+            gpus = ()
     if reason is None and len(figure.hosts) > 1:
         reason = (
             f"ranks of {len(figure.hosts)} hosts took part: the network decides, which a node does "
@@ -352,6 +362,10 @@ class _Names:
             if figure.hca is None:
                 return (), None, "the log names no HCA: name it with --hca"
             return (), None, f"this node has no HCA {figure.hca}: name it with --hca"
+        if figure.lacks is not None:
+            return (), hca, figure.lacks
+        if figure.kind is Kind.SET and not figure.gpus and not self._gpus:
+            return (), hca, "the log names no GPU: name them with --gpus"
         logged = self._of_this_node(figure)
         if logged is None:
             hosts = ", ".join(figure.hosts)
@@ -368,7 +382,10 @@ class _Names:
             return gpus, hca, None
         missing = logged[found.index(None)]
         if missing.bus is None:
-            why = f"the log does not say which GPU {missing.name} is: name them with --gpus"
+            which = f"number {missing.place}" if missing.host is None else f"that of {missing.name}"
+            why = f"the log does not say which GPU is {which}: name them with --gpus"
+        elif len(logged) > 1 and len({gpu.bus for gpu in logged}) == 1:
+            why = "all ranks show one PCI address: name their GPUs with --gpus"
         else:
             why = f"{missing.name} is on a GPU that this node does not have: {_address(missing)}"
         return (), hca, why
@@ -380,6 +397,8 @@ class _Names:
         hca = self._hca(figure)
         if figure.kind is Kind.GPU_HCA:
             return self._gpus[:1], hca
+        if not logged:
+            return self._gpus, hca
         if figure.hosts:
             if len(self._gpus) != len(logged):
                 cause = f"--gpus names {len(self._gpus)} GPUs, the log has {len(logged)} ranks here"

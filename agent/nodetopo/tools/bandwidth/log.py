@@ -73,6 +73,9 @@ class Figure:
         is_wrong: the data that arrived was wrong.
         is_both_ways: data went in both directions at once.
         algorithms: what the log says about NCCL's choice of them.
+        ratio: of bus to algorithm bandwidth; ``None`` where the log does not tell.
+        lacks: what the log does not show of its GPUs, e.g. ``ranks 0 and 1 are missing``;
+            ``None`` if they are complete, or if it names none at all.
     """
 
     test: str
@@ -86,6 +89,8 @@ class Figure:
     is_wrong: bool = False
     is_both_ways: bool = False
     algorithms: Algorithms = UNRESTRICTED
+    ratio: float | None = None
+    lacks: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from nodetopo.tools.bandwidth.log import (
     unreadable,
     whole_in,
 )
-from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Operation, Reader
+from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Operation, Reader, by_ratio
 
 TOOL = "nccl-tests"
 
@@ -43,7 +43,8 @@ _PCI = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
 )
 _HEADER = re.compile(r"#\s+size\s+count\s.*\bbusbw\b")
-_START = re.compile(r"# nThread [0-9]+ nGpus ")
+_START = re.compile(r"# nThread (?P<threads>[0-9]{1,4}) nGpus (?P<gpus>[0-9]{1,4}) ")
+_RANKS = re.compile(r"NCCL INFO .{0,200}\brank [0-9]{1,6} n[rR]anks (?P<ranks>[0-9]{1,6})\b")
 _NAME = re.compile(r"# Collective test starting: (?P<name>\S{1,100})")
 _PROGRAM = re.compile(
     r"\b(?P<name>(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|"
@@ -54,6 +55,13 @@ _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verd
 
 SENDRECV = Operation.SENDRECV
 """Each rank sends to the next and receives from the previous: two ranks measure their pair."""
+
+
+UNNAMED = "a collective"
+"""The test of a log that does not tell its operation."""
+
+MOST_GAPS = 4
+"""Missing ranks that a message names; of more it gives the number."""
 
 
 def is_log(text: str) -> bool:
@@ -82,6 +90,7 @@ class _Run:
     factor: float | None = None
     line: int = 1
     algorithms: Algorithms = UNRESTRICTED
+    least_ranks: int = 0
 
     @property
     def is_blank(self) -> bool:
@@ -108,13 +117,17 @@ def read(text: str) -> Log:
             runs[-1].algorithms = current
         if called := _PROGRAM.search(line):
             program = called["name"]
-        start = _NAME.search(line)
-        if _START.search(line) or (start and (not runs or runs[-1].rows)):
+        start, sizes = _NAME.search(line), _START.search(line)
+        if sizes or (start and (not runs or runs[-1].rows)):
             begun = settings.begin()
             if runs and runs[-1].is_blank:  # what its name began, its settings begin again
                 blank = runs.pop()
                 begun = blank.algorithms if begun == UNRESTRICTED else begun
             runs.append(_Run(name=program, line=number, algorithms=begun))
+            if sizes:  # of one process; there may be several
+                runs[-1].least_ranks = int(sizes["threads"]) * int(sizes["gpus"])
+        if runs and (told := _RANKS.search(line)):
+            runs[-1].least_ranks = max(runs[-1].least_ranks, int(told["ranks"]))
         if start:
             runs[-1].name = called["name"] if called else start["name"]
             continue
@@ -193,7 +206,8 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
             continue
         largest = max(row.size for row in run.rows)
         best = max((row for row in run.rows if row.size == largest), key=lambda row: row.busbw)
-        test = run.name or _by_factor(run.factor, len(ranks))
+        lacks = _missing(places, run.least_ranks) if places else None
+        test = run.name or by_ratio(run.factor, 0 if lacks else len(ranks)) or UNNAMED
         is_pair = test == SENDRECV and len(ranks) == 2
         figures.append(
             Figure(
@@ -206,19 +220,33 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
                 hosts=tuple(dict.fromkeys(gpu.host for gpu in ranks if gpu.host is not None)),
                 is_wrong=any(row.wrong for row in run.rows),
                 algorithms=run.algorithms,
+                ratio=run.factor,
+                lacks=lacks,
             )
         )
     return log_of(TOOL, figures, problems)
 
 
-def _by_factor(factor: float | None, ranks: int) -> str:
-    """Return the operations with this ratio of bus to algorithm bandwidth (doc/PERFORMANCE.md).
-
-    2(n−1)/n is an all_reduce; others share theirs, so it stays a group.
-    """
-    if factor is not None and ranks > 2 and abs(factor - 2 * (ranks - 1) / ranks) < 0.02:
-        return Operation.ALL_REDUCE
-    return "a collective"
+def _missing(places: Sequence[int], least: int) -> str | None:
+    """Return which ranks of 0 to the highest, and of *least* at least, *places* lacks."""
+    gaps: list[str] = []
+    count = 0
+    following = 0
+    for place in (*sorted(places), max(least, max(places) + 1)):
+        if missing := place - following:
+            count += missing
+            gaps.append(f"{following}" if missing == 1 else f"{following} to {place - 1}")
+            if missing == 2:
+                gaps[-1:] = [f"{following}", f"{place - 1}"]
+        following = place + 1
+    if not gaps:
+        return None
+    if len(gaps) > MOST_GAPS:
+        return f"{count} of {following - 1} ranks are missing: the log is cut"
+    names = " and ".join((", ".join(gaps[:-1]), gaps[-1]) if len(gaps) > 1 else gaps)
+    if count == 1:
+        return f"rank {names} is missing: the log is cut"
+    return f"ranks {names} are missing: the log is cut"
 
 
 def _gpu(rank: str, host: str, pci: str) -> LoggedGpu:

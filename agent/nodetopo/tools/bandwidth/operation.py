@@ -43,6 +43,32 @@ def operation_of(test: str) -> Operation | None:
     return next((operation for operation in Operation if operation == test), None)
 
 
+def operation_in(text: str | None) -> Operation | None:
+    """Return the operation that the description of a bandwidth table names for its sets.
+
+    Several names say nothing, unless one is said to be that of the sets.
+    """
+    words = re.findall(r"[a-z_]+_perf\b", (text or "").rpartition("sets by ")[2])
+    found = {operation for word in words if (operation := operation_of(word)) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def has_ratio(ratio: float, ranks: int) -> bool:
+    """Return whether bus and algorithm bandwidth have *ratio* in any operation of *ranks* ranks."""
+    of_all_reduce = 2 * (ranks - 1) / ranks
+    return any(abs(ratio - one) < 0.02 for one in (of_all_reduce, of_all_reduce / 2, 1.0))
+
+
+def by_ratio(ratio: float | None, ranks: int) -> Operation | None:
+    """Return the operation with this *ratio* of bus to algorithm bandwidth (doc/PERFORMANCE.md).
+
+    2(n−1)/n is an all_reduce; others share theirs.
+    """
+    if ratio is not None and ranks > 2 and abs(ratio - 2 * (ranks - 1) / ranks) < 0.02:
+        return Operation.ALL_REDUCE
+    return None
+
+
 RING, NVLS = "ring", "nvls"
 
 ALGORITHMS = frozenset({"tree", RING, "collnetdirect", "collnetchain", NVLS, "nvlstree", "pat"})

@@ -17,6 +17,7 @@ from nodetopo.model.gpu import Gpu
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.compare import Compared
 from nodetopo.tools.bandwidth.log import Kind
+from nodetopo.tools.bandwidth.operation import Operation, operation_in, operation_of
 
 LONGEST_MACHINE = 200
 """Most characters of the description of a measurement."""
@@ -69,8 +70,9 @@ def merge(
     sets: dict[frozenset[int], float] = {}
     reasons: dict[str, None] = {}
     suspect = 0
+    operation = _operation(compared, before)
     for figure in compared:
-        reason = _unfit(figure)
+        reason = _unfit(figure) or _other(figure, operation)
         if reason is not None:
             reasons[reason] = None
             continue
@@ -86,8 +88,12 @@ def merge(
     added = sum(1 for gpus in pairs if gpus not in old_pairs)
     added += sum(1 for gpus in sets if gpus not in old_sets)
     document: dict[str, object] = {"kind": KIND, "version": VERSION}
-    tests = ", ".join(dict.fromkeys(figure.figure.test for figure in compared))
+    tests = ", ".join(
+        dict.fromkeys(one.figure.test for one in compared if _other(one, operation) is None)
+    )
     machine = (before and before.machine) or f"{tool}: {tests}"[:LONGEST_MACHINE]
+    if listed_sets and (operation_in(machine) or Operation.ALL_REDUCE) is not operation:
+        machine = f"{machine[: LONGEST_MACHINE - 40]}, sets by {operation}"
     document |= {"machine": machine, "unit": UNIT}
     if listed_pairs:
         document["pairs"] = listed_pairs
@@ -103,6 +109,33 @@ def merge(
     )
 
 
+def _operation(compared: Sequence[Compared], before: BandwidthTable | None) -> Operation:
+    """Return the operation of the table's sets: one, as figures of several do not compare.
+
+    It is that of the table before, else all_reduce if the log has it, else the log's first.
+    """
+    if before is not None and before.sets:
+        return operation_in(before.machine) or Operation.ALL_REDUCE
+    found = [
+        operation
+        for one in compared
+        if one.figure.kind is Kind.SET
+        and _unfit(one) is None
+        and (operation := operation_of(one.figure.test)) is not None
+    ]
+    if not found or Operation.ALL_REDUCE in found:
+        return Operation.ALL_REDUCE
+    return found[0]
+
+
+def _other(result: Compared, operation: Operation) -> str | None:
+    """Return why *result* cannot stand beside sets of *operation*."""
+    test = result.figure.test
+    if result.figure.kind is not Kind.SET or operation_of(test) in (None, operation):
+        return None
+    return f"{test}: the sets of this table are by {operation}: save to another file"
+
+
 def _unfit(result: Compared) -> str | None:
     """Return why a table cannot hold the figure of *result*."""
     figure = result.figure
@@ -116,6 +149,8 @@ def _unfit(result: Compared) -> str | None:
         return f"{figure.test}: {result.reason}"
     if len(result.gpus) < 2:
         return f"{figure.test}: one GPU alone has no bandwidth"
+    if figure.kind is Kind.SET and operation_of(figure.test) is None:
+        return f"{figure.test}: the log does not say which operation it measured"
     if not LOWEST_GB_S <= figure.gb_per_s <= HIGHEST_GB_S:
         return f"{figure.test}: {figure.gb_per_s:g} GB/s is no bandwidth that a table holds"
     if result.verdict is Verdict.UNKNOWN and result.expected.low is not None:
