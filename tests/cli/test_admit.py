@@ -13,7 +13,7 @@ from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
-from tests.admission.admission_node import GPU, kubelet, node
+from tests.admission.admission_node import GPU, kubelet, node, with_gpus_held
 from tests.cli.conftest import Cli
 from tests.cli.outcome import Outcome
 
@@ -67,12 +67,33 @@ def test_a_rejected_pod_is_explained_with_what_would_help(cli: Cli, tmp_path: Pa
 def test_pods_of_a_manifest_come_one_after_the_other(cli: Cli, tmp_path: Path) -> None:
     outcome = _admit(cli, tmp_path, FITS * 3, "-o", "short")
 
-    assert outcome.code == 1
+    assert outcome.code == 0
     assert outcome.out.splitlines() == [
         "✓ ml/fits (Guaranteed) admitted",
         "✓ ml/fits (Guaranteed) admitted",
-        "✗ ml/fits (Guaranteed) rejected: TopologyAffinityError",
+        "✓ ml/fits (Guaranteed) admitted alone; not beside ml/fits and ml/fits",
     ]
+
+
+_ROLES = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train, namespace: ml}
+spec:
+  pytorchReplicaSpecs:
+    Master: {replicas: 1, template: &whole {spec: {containers: [{name: pytorch, image: x,
+      resources: {limits: {cpu: 20, memory: 40Gi, nvidia.com/gpu: 8}}}]}}}
+    Worker: {replicas: 3, template: *whole}
+"""
+
+
+def test_roles_that_take_a_node_each_are_no_failure(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, _ROLES)
+
+    alone = "✓ ml/train-worker (Guaranteed) admitted alone: 1 of 3 replicas; not beside "
+    assert outcome.code == 0
+    assert "✓ ml/train-master (Guaranteed) admitted\n" in outcome.out
+    assert f"{alone}ml/train-master\n    beside ml/train-master it is rejected: " in outcome.out
 
 
 def test_other_settings_can_be_asked_about(cli: Cli, tmp_path: Path) -> None:
@@ -186,8 +207,8 @@ def test_a_rejection_lists_nothing_as_given(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_rejection_that_nothing_helps_says_so(cli: Cli, tmp_path: Path) -> None:
-    nothing_left = _POD.format(name="all", gpus=8) * 2
-    outcome = _admit(cli, tmp_path, nothing_left, "--policy", "none")
+    nothing_left = with_gpus_held(node(), *range(8))
+    outcome = _admit(cli, tmp_path, FITS, "--policy", "none", seen=nothing_left)
 
     assert "    → neither one change nor two were found that would admit it\n" in outcome.out
 

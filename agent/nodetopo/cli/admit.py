@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from nodetopo.admission.admit import Admission, ContainerAdmission, PodAdmission, admit, to_plain
 from nodetopo.admission.device_manager import Preference, lowest_first
+from nodetopo.admission.explain import listed
 from nodetopo.admission.requests import size_text
 from nodetopo.admission.suggestions import with_changes
 from nodetopo.allocation.allocator import Allocator
@@ -120,9 +121,12 @@ def _head(pod: PodAdmission, style: Style) -> str:
     mark, colour, word = _MARKS[pod.admitted]
     name = clean(f"{pod.namespace}/{pod.name}")
     verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
+    verdict += " alone" if pod.not_beside else ""
     replicas, admitted = pod.replicas, pod.admitted_replicas
     if replicas is not None and admitted is not None and 0 < admitted < replicas:
-        verdict = f"{word}: {admitted} of {replicas} replicas"
+        verdict += f": {admitted} of {replicas} replicas"
+    if pod.not_beside:
+        verdict += f"; not beside {clean(listed(pod.not_beside))}"
     text = "the verdict is not known" if pod.admitted is None else verdict
     qos = f" ({clean(pod.qos)})" if pod.qos else ""
     return f"{style.paint(mark, colour)} {name}{qos} {text}"
