@@ -320,3 +320,37 @@ def test_standard_input_is_read_once(cli: Cli) -> None:
 
 def test_a_missing_manifest_is_bad_usage(cli: Cli) -> None:
     assert cli("admit", "--machine", "dgx-h100").code == 2
+
+
+_TWICE = """\
+kind: Pod
+metadata: {name: twice, namespace: ml}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: work
+    image: x
+    resources:
+      requests: {cpu: 150m}
+    resources:
+      limits: {nvidia.com/gpu: 4}
+  restartPolicy: OnFailure
+"""
+
+
+def test_a_key_that_stands_twice_is_a_warning_and_the_last_counts(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, _TWICE, "-o", "short")
+
+    path = tmp_path / "pods.yaml"
+    assert outcome.code == 0
+    assert outcome.out == "✓ ml/twice (BestEffort) admitted\n"
+    assert outcome.err.splitlines() == [
+        (
+            f"warning: {path}: restartPolicy stands twice, lines 4 and 12: kubectl keeps the last, "
+            "Never is lost"
+        ),
+        (
+            f"warning: {path}: resources stands twice, lines 8 and 10: kubectl keeps the last, "
+            "requests.cpu: 150m is lost"
+        ),
+    ]

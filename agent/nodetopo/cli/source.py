@@ -254,18 +254,19 @@ def pods_of_manifest(text: str, args: Namespace, snapshot: Snapshot) -> tuple[Po
     """Return the pods of the manifest *text*, a controller's template as one pod.
 
     Defaults follow an API server of the kubelet's release; a warning names the assumed release if
-    it is unknown and matters.
+    it is unknown and matters, others name what the manifest loses by keys that stand twice.
 
     Raises:
         InputError: it is not a manifest, or has no pod.
     """
-    from nodetopo.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
+    from nodetopo.probes.pods.manifest import read_manifest  # noqa: PLC0415 - loads PyYAML
 
     name, known = args.manifest, release(snapshot.kubelet_version)
     try:
-        pods = pods_from_manifest(text, known)
+        pods, warnings = read_manifest(text, known)
     except InputError as error:
         raise InputError(f"{name}: {error.cause}", error.cure) from None
+    warn_each_kind(args, (f"{name}: {warning}" for warning in warnings))
     if known is None and any(map(asks_as_a_pod, pods)):
         what = "the kubelet's version is not known"
         warn(args, f"{name}: {what}: resources of a whole pod are completed as up to 1.36")
