@@ -354,3 +354,28 @@ def test_a_key_that_stands_twice_is_a_warning_and_the_last_counts(cli: Cli, tmp_
             "requests.cpu: 150m is lost"
         ),
     ]
+
+
+_SPREAD = """\
+kind: Pod
+metadata: {{name: {name}, namespace: ml, labels: {{app: nccl}}}}
+spec:
+  affinity:
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+      - {{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: nccl}}}}}}
+  containers: [{{name: work, image: x, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]
+---
+"""
+
+
+def test_anti_affinity_keeps_pods_that_would_fit_together_apart(cli: Cli, tmp_path: Path) -> None:
+    two = _SPREAD.format(name="a") + _SPREAD.format(name="b")
+    outcome = _admit(cli, tmp_path, two)
+
+    assert outcome.code == 0
+    assert "✓ ml/a (BestEffort) admitted\n" in outcome.out
+    assert "✓ ml/b (BestEffort) admitted alone; not beside ml/a\n" in outcome.out
+    assert "    required anti-affinity keeps it off the node of ml/a\n" in outcome.out
+    free = two.replace("{app: nccl}}}\n", "{app: other}}}\n")
+    assert "alone" not in _admit(cli, tmp_path, free).out

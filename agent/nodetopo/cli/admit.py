@@ -12,7 +12,7 @@ from nodetopo.admission.suggestions import with_changes
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, Style, clean, emit, progress, warn
-from nodetopo.cli.source import load, manifest_of, pods_of_manifest
+from nodetopo.cli.source import load, manifest_of, read_manifest_of
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.snapshot import Snapshot
 
@@ -35,7 +35,7 @@ def run(args: Namespace) -> int:
 
     text = manifest_of(args)
     snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
-    pods = pods_of_manifest(text, args, snapshot)
+    manifest = read_manifest_of(text, args, snapshot)
     flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
     replaced = {name: value for name, value in flags.items() if value is not None}
     if replaced:
@@ -43,9 +43,8 @@ def run(args: Namespace) -> int:
         snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):
-        admission = with_changes(
-            snapshot, admit(snapshot, pods, prefer=prefer), pods, prefer=prefer
-        )
+        found = admit(snapshot, manifest.pods, prefer=prefer, apart=manifest.are_apart)
+        admission = with_changes(snapshot, found, manifest.pods, prefer=prefer)
     if any(pod.missing for pod in admission.pods):
         for issue in snapshot.issues:  # why the node could not be read
             is_known = any(issue.reason in warning for warning in args.warnings)

@@ -20,6 +20,7 @@ from nodetopo.formats.fields import (
 from nodetopo.formats.repeated import repeated_keys
 from nodetopo.model.kubernetes import Release
 from nodetopo.model.pod import Pod
+from nodetopo.probes.pods.affinity import Company, are_apart, company_of
 from nodetopo.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
 from nodetopo.probes.pods.defaults import (
     LIMIT_RANGE,
@@ -66,12 +67,14 @@ class _Planned:
         stated: its amounts as :mod:`nodetopo.probes.pods.resources` checks them, not yet completed.
         path: where in the document it is.
         title: of the document.
+        company: which pods it shares a node with.
     """
 
     pod: Pod
     stated: Pod
     path: str
     title: str = ""
+    company: Company
 
 
 @dataclass(slots=True)
@@ -89,11 +92,17 @@ class Manifest(NamedTuple):
 
     Attributes:
         pods: one for each pod template.
+        companies: by the position of the pod.
         warnings: what the manifest loses on its way to the API server; sentences.
     """
 
     pods: tuple[Pod, ...]
+    companies: tuple[Company, ...]
     warnings: tuple[str, ...]
+
+    def are_apart(self, one: int, other: int) -> bool:
+        """Return whether anti-affinity keeps two pods, or replicas of one, off one node."""
+        return are_apart(self.companies[one], self.companies[other])
 
 
 def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
@@ -142,7 +151,7 @@ def read_manifest(text: str, server: Release | None = None) -> Manifest:
         cure = contents.cures[0] if contents.cures else f"give one of: {', '.join(PLACES)}"
         raise InputError(f"no pod in the manifest, {instead}", cure)
     pods = (_completed(planned, contents.ranges, server) for planned in contents.pods)
-    return Manifest(tuple(pods), warnings)
+    return Manifest(tuple(pods), tuple(it.company for it in contents.pods), warnings)
 
 
 def _lost(text: str) -> tuple[str, ...]:
@@ -264,7 +273,9 @@ def _planned(document: Object, kind: str, template: Template, known: Kind | None
         metadata = object_at(document, "metadata", "")
         check_spec(spec, "spec", is_pod=True, is_stored=bool(metadata.get("uid")))
         stated = exact_pod(spec, "spec")
-        return _Planned(pod=pod_from_object(document), stated=stated, path="")
+        pod = pod_from_object(document)
+        company = company_of(pod.namespace, metadata, spec)
+        return _Planned(pod=pod, stated=stated, path="", company=company)
     at = template.path
     claims: tuple[str, ...] = ()
     if kind == "StatefulSet":
@@ -290,7 +301,10 @@ def _planned(document: Object, kind: str, template: Template, known: Kind | None
         is_inside = not error.path.startswith("metadata")
         raise error.under(at) if is_inside else error from None
     return _Planned(
-        pod=replace(pod, owner_kind=kind, replicas=template.replicas), stated=stated, path=""
+        pod=replace(pod, owner_kind=kind, replicas=template.replicas),
+        stated=stated,
+        path="",
+        company=company_of(pod.namespace, inner, spec),
     )
 
 
