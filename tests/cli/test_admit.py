@@ -114,7 +114,9 @@ def test_what_several_pods_lack_is_said_once_with_the_pods(cli: Cli, tmp_path: P
     outcome = _admit(cli, tmp_path, two, seen=replace(node(), kubelet=None))
 
     assert outcome.out.count("the kubelet's settings") == 1
-    assert outcome.out.endswith("? not known: the kubelet's settings: ml/fits, ml/again\n")
+    assert outcome.out.endswith("? not known: the kubelet's settings: ml/fits and ml/again\n")
+    many = _admit(cli, tmp_path, FITS * 50, seen=replace(node(), kubelet=None))
+    assert many.out.endswith("settings: ml/fits, ml/fits, ml/fits and 47 more\n")
 
 
 def test_a_rejection_outweighs_what_is_missing(cli: Cli, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def answer(admission: Admission, node: str | None, style: Style) -> Answer:
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
     mark, colour, _word = _MARKS[None]
     for text, pods in shared.items():
-        names = clean(", ".join(pods))
+        names = clean(listed(pods))
         lines.append(f"{style.paint(mark, colour)} not known: {clean(text)}: {names}")
     return Answer(
         plain=to_plain(admission),
