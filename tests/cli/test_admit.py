@@ -381,3 +381,45 @@ def test_anti_affinity_keeps_pods_that_would_fit_together_apart(cli: Cli, tmp_pa
     assert "    required anti-affinity keeps it off the node of ml/a\n" in outcome.out
     free = two.replace("{app: nccl}}}\n", "{app: other}}}\n")
     assert "alone" not in _admit(cli, tmp_path, free).out
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        ("keys-twice", ["default/keys-twice (BestEffort) admitted"]),
+        (
+            "lws-leader-worker-8gpu",
+            [
+                "default/serve-leader (Guaranteed) admitted",
+                "default/serve (Guaranteed) admitted alone; not beside default/serve-leader",
+            ],
+        ),
+        (
+            "pytorchjob-master-worker-8gpu",
+            [
+                "default/train-master (Guaranteed) admitted",
+                (
+                    "default/train-worker (Guaranteed) admitted alone: 1 of 3 replicas; "
+                    "not beside default/train-master"
+                ),
+            ],
+        ),
+        (
+            "two-pods-for-two-hosts",
+            [
+                "default/host-1 (BestEffort) admitted",
+                "default/host-2 (BestEffort) admitted alone; not beside default/host-1",
+            ],
+        ),
+    ],
+)
+def test_manifests_of_others_get_their_answer(
+    cli: Cli, corpus: Path, name: str, verdicts: list[str]
+) -> None:
+    manifest = str(corpus.parent / "field" / "admit" / f"{name}.yaml")
+    if not Path(manifest).exists():
+        pytest.skip("the manifests are not beside the captures")
+    source = ("--machine", "dgx-h100", "--policy", "best-effort")
+    outcome = cli("admit", *source, "--manifest", manifest, "-o", "short")
+
+    assert (outcome.code, outcome.out.splitlines()) == (0, [f"✓ {it}" for it in verdicts])
