@@ -210,7 +210,7 @@ def test_memory_of_a_node_that_serves_alone_joins_no_group() -> None:
         [pod("small", container(cpus=2, gib=2)), pod("large", container(cpus=20, gib=40))],
     )
 
-    assert [it.admitted for it in found.pods] == [True, False]
+    assert [it.not_beside for it in found.pods] == [(), ("ml/small",)]
 
 
 def test_memory_that_is_nowhere_is_an_allocation_that_fails() -> None:
@@ -227,11 +227,55 @@ def test_pods_find_what_those_before_them_left() -> None:
     pods = [pod(f"job-{number}", container(gpus=3, cpus=4, gib=8)) for number in range(3)]
     found = admit(node(), pods).pods
 
-    assert [it.admitted for it in found] == [True, True, False]
-    assert [it.containers[0].devices.get(GPU, ())[:1] for it in found[:2]] == [
-        ("GPU-0",),
-        ("GPU-4",),
-    ]
+    assert [it.admitted for it in found] == [True, True, True]
+    assert [it.not_beside for it in found] == [(), (), ("ml/job-0", "ml/job-1")]
+    assert [it.containers[0].devices[GPU][0] for it in found] == ["GPU-0", "GPU-4", "GPU-0"]
+
+
+def test_a_role_that_needs_the_whole_node_is_admitted_alone() -> None:
+    whole = container(gpus=8, cpus=20, gib=40)
+    workers = replace(pod("worker", whole), replicas=3)
+    master, found = admit(node(), [pod("master", whole), workers]).pods
+
+    assert (master.admitted, master.not_beside) == (True, ())
+    assert (found.admitted, found.not_beside, found.reason) == (True, ("ml/master",), None)
+    assert (found.replicas, found.admitted_replicas) == (3, 1)
+    assert len(found.containers[0].devices[GPU]) == 8
+    assert found.why[0].startswith("beside ml/master it is rejected: TopologyAffinityError: ")
+
+
+def test_a_pod_that_is_admitted_alone_leaves_the_node_to_those_after_it() -> None:
+    pods = [pod("a", container(gpus=4)), pod("b", container(gpus=8)), pod("c", container(gpus=4))]
+
+    assert [it.not_beside for it in admit(node(), pods).pods] == [(), ("ml/a",), ()]
+
+
+def test_of_the_pods_before_it_only_those_in_the_way_are_named() -> None:
+    small = [pod(name, container(cpus=1, gib=1)) for name in "abcd"]
+    rest = [pod("wide", container(gpus=8)), pod("e", container()), pod("all", container(gpus=8))]
+
+    assert admit(node(), [*small, *rest]).pods[-1].not_beside == ("ml/wide",)
+
+
+def test_a_pod_that_no_such_node_takes_is_rejected_as_if_it_were_the_only_one() -> None:
+    taken, wide = pod("taken", container(gpus=8)), container(gpus=6, cpus=4, gib=8)
+    found = admit(node(), [taken, pod("wide", wide)]).pods[1]
+
+    assert replace(found, name="job") == ask(node(), wide)
+    assert (found.admitted, found.not_beside) == (False, ())
+
+
+def test_pods_that_the_scheduler_keeps_apart_are_admitted_alone() -> None:
+    pods = [replace(pod(name, container(gpus=1)), replicas=2) for name in "ab"]
+    free = admit(node(), pods).pods
+    apart = admit(node(), pods, apart=lambda one, other: one != other).pods
+    spread = admit(node(), pods, apart=lambda one, other: one == other).pods
+
+    assert [(it.not_beside, it.admitted_replicas) for it in free] == [((), 2), ((), 2)]
+    assert [(it.not_beside, it.admitted_replicas) for it in apart] == [((), 2), (("ml/a",), 2)]
+    assert [(it.not_beside, it.admitted_replicas) for it in spread] == [((), 1), ((), 1)]
+    assert apart[1].why[0] == "required anti-affinity keeps it off the node of ml/a"
+    assert spread[1].why[-1] == "required anti-affinity keeps its replicas on different nodes"
 
 
 def test_a_rejected_pod_leaves_nothing_behind() -> None:
@@ -314,7 +358,7 @@ def test_the_pods_behind_replicas_find_what_these_left() -> None:
     job = replace(pod("job", container(gpus=4, cpus=4, gib=8)), replicas=2)
     found = admit(node(), [job, pod("late", container(gpus=1, cpus=2, gib=2))]).pods
 
-    assert [it.admitted for it in found] == [True, False]
+    assert [it.not_beside for it in found] == [(), ("ml/job",)]
 
 
 def test_no_replica_of_a_rejected_pod_is_admitted() -> None:

@@ -40,7 +40,7 @@ def test_devices_that_an_init_container_leaves_over_are_not_for_other_pods() -> 
     pods = [pod("first", init, container(gpus=1)), pod("second", container(gpus=5))]
     found = admit(node(topology_manager_policy="none"), pods).pods
 
-    assert [it.admitted for it in found] == [True, False]
+    assert [it.not_beside for it in found] == [(), ("ml/first",)]
 
 
 def test_a_pod_needs_at_once_what_init_containers_and_sidecars_need_beside_each_other() -> None:

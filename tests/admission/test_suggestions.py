@@ -100,16 +100,16 @@ def test_whole_cores_and_scope_are_tried() -> None:
 
 
 def test_less_memory_is_offered_where_memory_is_at_fault() -> None:
-    first = pod("first", container(cpus=2, gib=30))
-    pods = [
-        first,
-        pod("second", container(cpus=2, gib=20)),
-        pod("third", container(cpus=2, gib=20)),
-    ]
-    found = with_changes(node(), admit(node(), pods), pods).pods
+    found = _changed(node(), container(cpus=2, gib=40))
 
-    assert [it.admitted for it in found] == [True, True, False]
-    assert found[2].changes[0] == "container work: 12Gi of memory instead of 20Gi"
+    assert found.changes[0] == "container work: 32Gi of memory instead of 40Gi"
+
+
+def test_changes_are_those_of_the_node_without_the_other_pods() -> None:
+    pods = [pod("whole", container(gpus=8)), pod("wide", _WIDE)]
+    (_, wide) = with_changes(node(), admit(node(), pods), pods).pods
+
+    assert wide.changes == _changed(node(), _WIDE).changes != ()
 
 
 def test_admitted_pods_and_unknown_ones_have_no_changes() -> None:
@@ -150,7 +150,7 @@ def test_why_says_what_the_kubelets_words_on_memory_mean() -> None:
     pods = [pod("small", container(cpus=2, gib=2)), pod("large", container(cpus=20, gib=40))]
     (_, large) = admit(node(topology_manager_policy="best-effort"), pods).pods
 
-    assert large.why[0].startswith("Allocate failed due to [memorymanager]")
+    assert large.why[0].startswith("beside ml/small it is rejected: UnexpectedAdmissionError: ")
     assert large.why[1].startswith("the Memory Manager gives a NUMA node to containers either")
 
 
@@ -295,6 +295,6 @@ def test_the_search_for_changes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     played = 0
     pods = [pod(f"job-{number}", _WIDE) for number in range(40)]
     found = with_changes(node(), admit(node(), pods), pods).pods
-    assert found[0].changes
-    assert not found[-1].changes
+    assert found[0].changes[0].startswith("container work: ")
+    assert not any(change.startswith("container") for change in found[-1].changes)
     assert played <= 200

@@ -7,8 +7,9 @@ compared with the real kubelet in the lab). The story, in the order of the modul
    :mod:`~nodetopo.admission.cpu_manager` (with :mod:`~nodetopo.admission.cpu_assignment`),
    :mod:`~nodetopo.admission.memory_manager` and :mod:`~nodetopo.admission.device_manager`;
    :mod:`~nodetopo.admission.state` says what running pods hold.
-2. :func:`admit` admits one pod after the other, each on what the pods before it left. 3.
-:mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
+2. :func:`admit` admits one pod after the other, each on what the pods before it left or, where
+   it has no place :mod:`~nodetopo.admission.beside` them, alone.
+3. :mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
    :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, the Topology
    Manager merges them (:mod:`~nodetopo.admission.merge`), and the containers get their resources,
    or the pod is refused (:mod:`~nodetopo.admission.errors`).
@@ -16,15 +17,15 @@ compared with the real kubelet in the lab). The story, in the order of the modul
    would help.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodetopo.admission import explain
+from nodetopo.admission.beside import Apart, Occupied, Placed, never_apart
 from nodetopo.admission.device_manager import Preference, lowest_first
-from nodetopo.admission.errors import Missing, Refusal
+from nodetopo.admission.errors import Missing
 from nodetopo.admission.hints import Hint, Hints
-from nodetopo.admission.scope import PodOutcome, admit_pod
 from nodetopo.admission.snapshot import NodeManagers, managers_of
 from nodetopo.model.kubelet_state import HeldMemory
 from nodetopo.model.numa import CpuSet
@@ -78,6 +79,8 @@ class PodAdmission:
         missing: what a verdict would need.
         changes: each of which alone would make it fit, smallest first, or where none does, pairs
             of changes; filled by :func:`nodetopo.admission.suggestions.with_changes`.
+        not_beside: the pods of the manifest, as ``namespace/name``, beside which the node has no
+            place for it; empty where it is admitted beside all before it, or not at all.
         replicas: how many such pods the manifest requests; ``None`` where it does not say.
         admitted_replicas: how many of them the node takes, one after the other; ``None`` without a
             verdict, where none are requested, and where there are more than can be counted.
@@ -93,6 +96,7 @@ class PodAdmission:
     why: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    not_beside: tuple[str, ...] = ()
     replicas: int | None = None
     admitted_replicas: int | None = None
 
@@ -111,17 +115,24 @@ class Admission:
 
 
 def admit(
-    snapshot: Snapshot, pods: Sequence[Pod], *, prefer: Preference = lowest_first
+    snapshot: Snapshot,
+    pods: Sequence[Pod],
+    *,
+    prefer: Preference = lowest_first,
+    apart: Apart = never_apart,
 ) -> Admission:
     """Admit *pods* one after the other, each on what those before it left.
 
-    Of a pod with replicas as many are admitted as the node takes.
+    A pod that has no place beside them but fits the node without them is admitted alone: another
+    node takes it, and the pods after it find this one as it was. Of a pod with replicas as many
+    are admitted as the node takes.
 
     Args:
         snapshot: the node with its kubelet and the pods that it runs. A running pod with the uid of
             one of *pods* holds nothing.
         pods: as the kubelet would see them, defaulted by the API server.
         prefer: what the device plugins prefer.
+        apart: by positions in *pods*.
     """
     settings = snapshot.kubelet
     classified = [classed(snapshot, pod) for pod in pods]
@@ -138,13 +149,16 @@ def admit(
         return tuple(sorted(it.id for it in snapshot.numa_nodes or () if len(it.cpus & cpus)))
 
     answers: list[PodAdmission] = []
-    most = most_replicas(pods)
+    most = max(MOST_CONTAINERS // max(sum(len(pod.containers) for pod in pods), 1), 1)
+    here = None if node is None else Occupied(node, prefer, most, apart)
     for number, pod in enumerate(classified):
         unknown = (*missing, *_unknown_of(snapshot, pod))
-        if node is not None and not unknown:
-            found = admit_replicas(node, pod, uid_of(pod, number), prefer, most)
-            claims = tuple(explain.of_claims(found.first, nodes_of_cpus, _claimed(snapshot, pod)))
-            answer, node = _answer(pod, found, claims), found.node
+        if here is not None and not unknown:
+            placed = here.place(number, pod, uid_of(pod, number))
+            outcome = placed.replicas.first
+            claims = explain.of_claims(outcome, nodes_of_cpus, _claimed(snapshot, pod))
+            rivals = [f"{pods[at].namespace}/{pods[at].name}" for at in placed.rivals]
+            answer = _answer(pod, placed, tuple(rivals), claims)
         else:
             answer = PodAdmission(
                 namespace=pod.namespace,
@@ -179,48 +193,6 @@ def uid_of(pod: Pod, number: int) -> str:
     return pod.uid or f"{pod.namespace}/{pod.name}#{number}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
-    """A pod and its replicas after the managers.
-
-    Attributes:
-        first: what becomes of the first.
-        node: the managers after all that are admitted.
-        admitted: how many are; ``None`` where not all were tried.
-        refusal: of the first that is not admitted, if any.
-    """
-
-    first: PodOutcome
-    node: NodeManagers
-    admitted: int | None
-    refusal: Refusal | None
-
-
-def most_replicas(pods: Sequence[Pod]) -> int:
-    """Return how many replicas of each of *pods* are tried."""
-    return max(MOST_CONTAINERS // max(sum(len(pod.containers) for pod in pods), 1), 1)
-
-
-def admit_replicas(
-    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
-) -> Replicas:
-    """Admit *pod* and its replicas, at most *most* in all, on *node*, which stays as it is."""
-    first = outcome = admit_pod(node, pod, uid, prefer)
-    wanted, admitted = max(pod.replicas or 1, 1), 0
-    while outcome.refusal is None and admitted < wanted:
-        node, admitted = outcome.node, admitted + 1
-        if admitted == min(wanted, most):
-            break
-        outcome = admit_pod(node, pod, f"{uid}#{admitted}", prefer)
-    is_known = outcome.refusal is not None or admitted == wanted
-    return Replicas(
-        first=first,
-        node=node,
-        admitted=admitted if is_known else None,
-        refusal=outcome.refusal,
-    )
-
-
 def to_plain(admission: Admission) -> dict[str, Any]:
     """Return *admission* as dictionaries and lists, in fixed order."""
     return {
@@ -238,6 +210,7 @@ def to_plain(admission: Admission) -> dict[str, Any]:
                 "missing": list(pod.missing),
                 "why": list(pod.why),
                 "changes": list(pod.changes),
+                "not_beside": list(pod.not_beside),
                 "replicas": pod.replicas,
                 "admitted_replicas": pod.admitted_replicas,
                 "containers": [_plain_container(container) for container in pod.containers],
@@ -278,16 +251,27 @@ def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _answer(pod: Pod, found: Replicas, claims: tuple[str, ...]) -> PodAdmission:
-    """Return the answer for *pod*; *claims* are sentences on what it has by claims.
+def _answer(
+    pod: Pod, placed: Placed, rivals: tuple[str, ...], claims: Iterable[str]
+) -> PodAdmission:
+    """Return the answer for *pod*.
 
     A rejected pod is given nothing, whatever the managers had set aside for its first containers.
+
+    Args:
+        pod: with its class.
+        placed: by the node.
+        rivals: the names of the pods beside which it has no place.
+        claims: sentences on what it has by claims.
     """
+    found = placed.replicas
     outcome = found.first
     refusal = outcome.refusal
-    why = [*explain.of_pod(pod, outcome), *claims]
+    why = [*explain.of_company(rivals, placed.refusal), *explain.of_pod(pod, outcome), *claims]
     if refusal is None and found.refusal is not None:
         why.append(f"the next replica is rejected: {found.refusal.reason}: {found.refusal.words}")
+    if refusal is None and placed.is_spread:
+        why.append("required anti-affinity keeps its replicas on different nodes")
     return PodAdmission(
         namespace=pod.namespace,
         name=pod.name,
@@ -309,6 +293,7 @@ def _answer(pod: Pod, found: Replicas, claims: tuple[str, ...]) -> PodAdmission:
             for it in outcome.containers
         ),
         why=tuple(why),
+        not_beside=rivals,
         replicas=pod.replicas,
         admitted_replicas=found.admitted if pod.replicas else None,
     )

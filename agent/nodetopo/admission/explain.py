@@ -3,9 +3,9 @@
 They have no full stop.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR
+from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR, Refusal
 from nodetopo.admission.hints import Hint, narrowness, nodes_of
 from nodetopo.admission.merge import SINGLE
 from nodetopo.admission.requests import amount_text, unit_of
@@ -27,6 +27,8 @@ _GROUPS = (
 _PASSED_OVER = "the kubelet passes over it, and the scheduler places no such pod here"
 _MOST_SETS = 4
 """Sets of NUMA nodes that are named; more are counted."""
+_MOST_NAMES = 3
+"""Pods that are named; more are counted."""
 
 
 def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
@@ -57,6 +59,33 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     where = "come from one and the same NUMA node" if is_single else "prefer the same NUMA nodes"
     yield f"under policy {node.topology.policy} all resources of {who} must {where}"
     yield from _disagreement(node, failed, is_single=is_single)
+
+
+def of_company(rivals: Sequence[str], refusal: Refusal | None) -> Iterator[str]:
+    """Yield why a pod is admitted only without *rivals*, pods of its manifest; nothing if none.
+
+    Args:
+        rivals: their names.
+        refusal: beside them; ``None`` where the scheduler keeps it apart from them.
+    """
+    if not rivals:
+        return
+    names = listed(rivals)
+    if refusal is None:
+        yield f"required anti-affinity keeps it off the node of {names}"
+    else:
+        yield f"beside {names} it is rejected: {refusal.reason}: {refusal.words}"
+        if _OF_MEMORY in refusal.message:
+            yield _GROUPS
+    yield "what follows is the answer of the node without the manifest's other pods"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return *names* in one phrase, the first few of many."""
+    more = len(names) - _MOST_NAMES
+    if more > 0:
+        return f"{', '.join(names[:_MOST_NAMES])} and {more} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def of_claims(

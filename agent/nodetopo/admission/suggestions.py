@@ -13,15 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from nodetopo.admission.admit import (
-    Admission,
-    PodAdmission,
-    admit,
-    admit_replicas,
-    classed,
-    most_replicas,
-    uid_of,
-)
+from nodetopo.admission.admit import Admission, classed, uid_of
 from nodetopo.admission.device_manager import Preference, lowest_first
 from nodetopo.admission.errors import Missing
 from nodetopo.admission.merge import NONE, POLICIES, SCOPES
@@ -61,42 +53,34 @@ def with_changes(
     the search ends after :data:`WORK` steps.
 
     Args:
-        snapshot, pods, prefer: those that *admission* came from. Each change is tried on what the
-            pods before the rejected one left.
+        snapshot, pods, prefer: those that *admission* came from. Each change is tried on the node
+            without the other pods: a pod that has a place there is not rejected.
         admission: of :func:`nodetopo.admission.admit.admit`.
     """
     if not any(answer.admitted is False for answer in admission.pods):
         return admission
     node = managers_of(snapshot, pods)
-    search = _Search(node, prefer)
-    most = most_replicas(pods)
-    # Those that were admitted come before a rejected pod, and no others need be tried.
-    pods = [
-        replace(pod, replicas=answer.admitted_replicas or 1)
-        for answer, pod in zip(admission.pods, pods, strict=True)
-    ]
-    of_settings = search.settings(snapshot, pods)
-    answers: list[PodAdmission] = []
-    for number, (answer, pod) in enumerate(zip(admission.pods, pods, strict=True)):
-        seen, uid = classed(snapshot, pod), uid_of(pod, number)
-        if answer.admitted is False:
-            amounts = search.amounts(node, seen, uid)
-            changes = [*(variant.text for variant in amounts), *of_settings[number]]
-            if not of_settings[number] and not any(it.is_single for it in amounts):
-                changes = search.pairs(node, snapshot, pods, number, amounts)
-            answers.append(replace(answer, changes=tuple(changes)))
-            continue
-        answers.append(answer)
-        if answer.admitted:
-            node = admit_replicas(node, seen, uid, prefer, most).node
+    search = _Search(snapshot, pods, prefer)
+    numbers = [at for at, answer in enumerate(admission.pods) if answer.admitted is False]
+    of_settings = search.settings(numbers)
+    answers = list(admission.pods)
+    for number in numbers:
+        amounts = search.amounts(
+            node, classed(snapshot, pods[number]), uid_of(pods[number], number)
+        )
+        changes = [*(variant.text for variant in amounts), *of_settings[number]]
+        if not of_settings[number] and not any(it.is_single for it in amounts):
+            changes = search.pairs(node, number, amounts)
+        answers[number] = replace(answers[number], changes=tuple(changes))
     return replace(admission, pods=tuple(answers))
 
 
 class _Search:
     """Tries changes until the work is done."""
 
-    def __init__(self, node: NodeManagers, prefer: Preference) -> None:
-        self._prefer = prefer
+    def __init__(self, snapshot: Snapshot, pods: Sequence[Pod], prefer: Preference) -> None:
+        self._snapshot, self._pods, self._prefer = snapshot, pods, prefer
+        node = managers_of(snapshot, pods)
         sets = 1 << len(node.topology.nodes) if node.topology is not None else 1
         cpus = len(node.cpus.layout.cpus) if node.cpus is not None else 0
         self._tries = WORK // (sets + cpus)
@@ -115,35 +99,29 @@ class _Search:
                 break
         return sorted(enough, key=lambda variant: variant.size)
 
-    def settings(self, snapshot: Snapshot, pods: Sequence[Pod]) -> list[list[str]]:
-        """Return for each pod other settings of the kubelet under which it is admitted."""
-        texts: list[list[str]] = [[] for _ in pods]
-        containers = _containers(pods)
-        for setting in _other_settings(snapshot):
-            if not self._pays(containers):
-                break
-            changed = admit(setting.of(snapshot), pods, prefer=self._prefer)
-            for number, answer in enumerate(changed.pods):
-                texts[number] += [setting.text] if answer.admitted else []
+    def settings(self, numbers: Iterable[int]) -> dict[int, list[str]]:
+        """Return for the pods at *numbers* other settings of the kubelet that admit them."""
+        texts: dict[int, list[str]] = {number: [] for number in numbers}
+        for setting in _other_settings(self._snapshot):
+            changed = setting.of(self._snapshot)
+            node = self._node(changed)
+            for number in texts:
+                if not self._pays(len(self._pods[number].containers)):
+                    return texts
+                texts[number] += [setting.text] if self._admits(changed, node, number) else []
         return texts
 
-    def pairs(
-        self,
-        node: NodeManagers,
-        snapshot: Snapshot,
-        pods: Sequence[Pod],
-        number: int,
-        aligned: Sequence["Variant"],
-    ) -> list[str]:
+    def pairs(self, node: NodeManagers, number: int, aligned: Sequence["Variant"]) -> list[str]:
         """Return pairs of changes that are enough for the pod at *number*.
 
         Pairs of amounts come first, the smallest first, and with them those that are known to be
         *aligned*; then those with settings of the kubelet, which give up least first.
         """
-        pod, uid = classed(snapshot, pods[number]), uid_of(pods[number], number)
-        amounts: list[Variant | _Pair] = [*aligned, *self._pairs_of_amounts(node, pod, uid)]
+        pod = self._pods[number]
+        seen, uid = classed(self._snapshot, pod), uid_of(pod, number)
+        amounts: list[Variant | _Pair] = [*aligned, *self._pairs_of_amounts(node, seen, uid)]
         found = [pair.text for pair in sorted(amounts, key=lambda pair: pair.size)]
-        found += self._pairs_with_settings(snapshot, pods, number)
+        found += self._pairs_with_settings(number)
         return found[:MOST_PAIRS]
 
     def _pairs_of_amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list["_Pair"]:
@@ -176,45 +154,44 @@ class _Search:
                 break
         return list(enough.values())
 
-    def _pairs_with_settings(
-        self, snapshot: Snapshot, pods: Sequence[Pod], number: int
-    ) -> Iterator[str]:
+    def _pairs_with_settings(self, number: int) -> Iterator[str]:
         """Yield an amount with each other setting, and pairs of settings."""
-        before = _containers(pods[: number + 1])
-        for first in _other_settings(snapshot):
-            if not self._pays(before):
+        pod = self._pods[number]
+        for first in _other_settings(self._snapshot):
+            if not self._pays(len(pod.containers)):
                 return
-            changed = first.of(snapshot)
-            try:
-                node = managers_of(changed, pods)
-            except Missing:  # the kubelet does not start with it
+            changed = first.of(self._snapshot)
+            if (node := self._node(changed)) is None:
                 continue
-            most = most_replicas(pods)
-            for position, pod in enumerate(pods[:number]):
-                uid = uid_of(pod, position)
-                seen = classed(changed, pod)
-                node = admit_replicas(node, seen, uid, self._prefer, most).node
-            pod, uid = classed(changed, pods[number]), uid_of(pods[number], number)
-            amounts = filter(lambda variant: variant.is_single, self.amounts(node, pod, uid))
+            seen, uid = classed(changed, pod), uid_of(pod, number)
+            amounts = filter(lambda variant: variant.is_single, self.amounts(node, seen, uid))
             if amount := next(amounts, None):
                 yield f"{amount.text}, and {first.text}"
             for second in _other_settings(changed):
-                if second.place <= first.place or not self._pays(before):
+                if second.place <= first.place or not self._pays(len(pod.containers)):
                     continue
-                both = admit(second.of(changed), pods[: number + 1], prefer=self._prefer)
-                if both.pods[number].admitted:
+                both = second.of(changed)
+                if self._admits(both, self._node(both), number):
                     yield f"{first.text}, and {second.text}"
+
+    def _node(self, changed: Snapshot) -> NodeManagers | None:
+        """Return the managers of *changed*; ``None`` where its kubelet does not start."""
+        try:
+            return managers_of(changed, self._pods)
+        except Missing:
+            return None
+
+    def _admits(self, changed: Snapshot, node: NodeManagers | None, number: int) -> bool:
+        """Return whether *node*, of *changed*, admits the pod at *number* alone."""
+        pod = self._pods[number]
+        seen, uid = classed(changed, pod), uid_of(pod, number)
+        return node is not None and admit_pod(node, seen, uid, self._prefer).refusal is None
 
     def _pays(self, containers: int) -> bool:
         """Return whether as many can still be tried, and count them."""
         can_pay = containers <= self._tries
         self._tries -= containers if can_pay else 0
         return can_pay
-
-
-def _containers(pods: Sequence[Pod]) -> int:
-    """Return how many containers *pods* and their replicas have."""
-    return sum(len(pod.containers) * (pod.replicas or 1) for pod in pods)
 
 
 @dataclass(frozen=True, slots=True)

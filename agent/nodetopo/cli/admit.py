@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from nodetopo.admission.admit import Admission, ContainerAdmission, PodAdmission, admit, to_plain
 from nodetopo.admission.device_manager import Preference, lowest_first
+from nodetopo.admission.explain import listed
 from nodetopo.admission.requests import size_text
 from nodetopo.admission.suggestions import with_changes
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, Style, clean, emit, progress, warn
-from nodetopo.cli.source import load, manifest_of, pods_of_manifest
+from nodetopo.cli.source import load, manifest_of, read_manifest_of
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.snapshot import Snapshot
 
@@ -34,7 +35,7 @@ def run(args: Namespace) -> int:
 
     text = manifest_of(args)
     snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
-    pods = pods_of_manifest(text, args, snapshot)
+    manifest = read_manifest_of(text, args, snapshot)
     flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
     replaced = {name: value for name, value in flags.items() if value is not None}
     if replaced:
@@ -42,9 +43,8 @@ def run(args: Namespace) -> int:
         snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):
-        admission = with_changes(
-            snapshot, admit(snapshot, pods, prefer=prefer), pods, prefer=prefer
-        )
+        found = admit(snapshot, manifest.pods, prefer=prefer, apart=manifest.are_apart)
+        admission = with_changes(snapshot, found, manifest.pods, prefer=prefer)
     if any(pod.missing for pod in admission.pods):
         for issue in snapshot.issues:  # why the node could not be read
             is_known = any(issue.reason in warning for warning in args.warnings)
@@ -107,7 +107,7 @@ def answer(admission: Admission, node: str | None, style: Style) -> Answer:
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
     mark, colour, _word = _MARKS[None]
     for text, pods in shared.items():
-        names = clean(", ".join(pods))
+        names = clean(listed(pods))
         lines.append(f"{style.paint(mark, colour)} not known: {clean(text)}: {names}")
     return Answer(
         plain=to_plain(admission),
@@ -120,9 +120,12 @@ def _head(pod: PodAdmission, style: Style) -> str:
     mark, colour, word = _MARKS[pod.admitted]
     name = clean(f"{pod.namespace}/{pod.name}")
     verdict = f"{word}: {clean(pod.reason)}" if pod.reason else word
+    verdict += " alone" if pod.not_beside else ""
     replicas, admitted = pod.replicas, pod.admitted_replicas
     if replicas is not None and admitted is not None and 0 < admitted < replicas:
-        verdict = f"{word}: {admitted} of {replicas} replicas"
+        verdict += f": {admitted} of {replicas} replicas"
+    if pod.not_beside:
+        verdict += f"; not beside {clean(listed(pod.not_beside))}"
     text = "the verdict is not known" if pod.admitted is None else verdict
     qos = f" ({clean(pod.qos)})" if pod.qos else ""
     return f"{style.paint(mark, colour)} {name}{qos} {text}"

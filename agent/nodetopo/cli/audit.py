@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodetopo.checks.rule import Area
 from nodetopo.cli import alignment, output, reports
 from nodetopo.cli.output import Answer
-from nodetopo.cli.source import load, manifest_of, pods_of_manifest
+from nodetopo.cli.source import load, manifest_of, read_manifest_of
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.catalogue import AUDIT
 from nodetopo.errors import InputError
@@ -19,7 +19,7 @@ def run(args: Namespace) -> int:
     if args.manifest is not None:
         text = manifest_of(args)
         snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
-        snapshot = replace(snapshot, pods=pods_of_manifest(text, args, snapshot))
+        snapshot = replace(snapshot, pods=read_manifest_of(text, args, snapshot).pods)
         return reports.judge(snapshot, rules, args)
     snapshot = load(args, needs_gpus=False, in_full=True, pods=True, is_reported=True)
     if args.pod is not None:

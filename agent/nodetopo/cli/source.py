@@ -11,12 +11,12 @@ from nodetopo.errors import DecodeError, InputError, NvmlUnavailable
 from nodetopo.machines import bundled
 from nodetopo.model.codec import decode
 from nodetopo.model.kubernetes import release
-from nodetopo.model.pod import Pod
 from nodetopo.model.qos import asks_as_a_pod
 from nodetopo.model.snapshot import Snapshot
 
 if TYPE_CHECKING:  # a file or a bundled machine needs no settings, and these load half the agent
     from nodetopo.kernel.settings.declare import Settings
+    from nodetopo.probes.pods.manifest import Manifest
 
 VARIABLES = "NODETOPO_"
 """Begins every variable that is a setting: ``nodetopo.kernel.settings.declare.PREFIX``, without
@@ -250,23 +250,24 @@ def manifest_of(args: Namespace) -> str:
     return read_text(args.manifest)
 
 
-def pods_of_manifest(text: str, args: Namespace, snapshot: Snapshot) -> tuple[Pod, ...]:
+def read_manifest_of(text: str, args: Namespace, snapshot: Snapshot) -> "Manifest":
     """Return the pods of the manifest *text*, a controller's template as one pod.
 
     Defaults follow an API server of the kubelet's release; a warning names the assumed release if
-    it is unknown and matters.
+    it is unknown and matters, others name what the manifest loses by keys that stand twice.
 
     Raises:
         InputError: it is not a manifest, or has no pod.
     """
-    from nodetopo.probes.pods.manifest import pods_from_manifest  # noqa: PLC0415 - loads PyYAML
+    from nodetopo.probes.pods.manifest import read_manifest  # noqa: PLC0415 - loads PyYAML
 
     name, known = args.manifest, release(snapshot.kubelet_version)
     try:
-        pods = pods_from_manifest(text, known)
+        manifest = read_manifest(text, known)
     except InputError as error:
         raise InputError(f"{name}: {error.cause}", error.cure) from None
-    if known is None and any(map(asks_as_a_pod, pods)):
+    warn_each_kind(args, (f"{name}: {warning}" for warning in manifest.warnings))
+    if known is None and any(map(asks_as_a_pod, manifest.pods)):
         what = "the kubelet's version is not known"
         warn(args, f"{name}: {what}: resources of a whole pod are completed as up to 1.36")
-    return pods
+    return manifest

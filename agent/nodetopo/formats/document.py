@@ -401,8 +401,8 @@ def check_weight(
 
     Raises:
         BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
-            the node that it repeats, or, unless *may_repeat*, a key that a map repeats, which
-            `kubectl` refuses, too. (The composer refuses an alias without an anchor.)
+            the node that it repeats, or, unless *may_repeat*, a key that a map repeats. (The
+            composer refuses an alias without an anchor.)
     """
     nodes = 0
     nodes_of_anchor: dict[str, int] = {}

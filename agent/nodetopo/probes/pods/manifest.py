@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodetopo.errors import DecodeError, InputError, closest
 from nodetopo.formats.document import load_all
@@ -18,8 +17,10 @@ from nodetopo.formats.fields import (
     text,
     unexpected,
 )
+from nodetopo.formats.repeated import repeated_keys
 from nodetopo.model.kubernetes import Release
 from nodetopo.model.pod import Pod
+from nodetopo.probes.pods.affinity import Company, are_apart, company_of
 from nodetopo.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
 from nodetopo.probes.pods.defaults import (
     LIMIT_RANGE,
@@ -29,6 +30,13 @@ from nodetopo.probes.pods.defaults import (
     defaults_from_object,
 )
 from nodetopo.probes.pods.objects import pod_from_object
+from nodetopo.probes.pods.places import (
+    ELSEWHERE,
+    PLACES,
+    VOLCANO,
+    VOLCANO_JOB,
+    TemplatePlace,
+)
 from nodetopo.probes.pods.resources import check_resources, exact_amounts, exact_pod
 
 MAX_BYTES = 1 << 20
@@ -51,139 +59,6 @@ _SHOWN, _KINDS_SHOWN = 63, 3
 """Characters of a kind, and kinds, that a message repeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplatePlace:
-    """The position of a kind's pod template.
-
-    A path names fields from the document down; a trailing ``[]`` stands for each item of a list,
-    ``{}`` for each value of a map.
-
-    Attributes:
-        template: the path of the template.
-        counts: paths whose product is the number of pods; each begins with fields of *template*. A
-            missing one counts as one.
-        role: of the pods, after the document's name: a word, or with a leading dot the field next
-            to the template, or above it, that names them. For a map's values, its keys.
-        leader: a template next to this one that takes one pod of the last count.
-        is_optional: whether it can be missing.
-    """
-
-    template: str
-    counts: tuple[str, ...] = ()
-    role: str = ""
-    leader: str = ""
-    is_optional: bool = False
-
-
-_REPLICATED = TemplatePlace(template="spec.template", counts=("spec.replicas",))
-
-
-def _jobs(jobs: str) -> tuple[TemplatePlace, ...]:
-    """Return the place in a list of replicated jobs, each with a Job's template."""
-    job = f"{jobs}.template.spec"
-    counts = (f"{jobs}.replicas", f"{job}.parallelism")
-    return (TemplatePlace(template=f"{job}.template", counts=counts, role=".name"),)
-
-
-def _ray(cluster: str, *others: TemplatePlace) -> tuple[TemplatePlace, ...]:
-    group = f"{cluster}.workerGroupSpecs[]"
-    workers = TemplatePlace(
-        template=f"{group}.template",
-        counts=(f"{group}.replicas", f"{group}.numOfHosts"),
-        role=".groupName",
-        is_optional=True,
-    )
-    head = f"{cluster}.headGroupSpec.template"
-    return (
-        TemplatePlace(template=head, role="head", is_optional=bool(others)),
-        workers,
-        *others,
-    )
-
-
-_LEADER_WORKER = "spec.leaderWorkerTemplate"
-
-PLACES: Mapping[str, tuple[TemplatePlace, ...]] = MappingProxyType(
-    {
-        "Pod": (TemplatePlace(template=""),),
-        "PodTemplate": (TemplatePlace(template="template"),),
-        "ReplicationController": (_REPLICATED,),
-        "ReplicaSet": (_REPLICATED,),
-        "Deployment": (_REPLICATED,),
-        "StatefulSet": (_REPLICATED,),
-        "DaemonSet": (TemplatePlace(template="spec.template"),),
-        "Job": (TemplatePlace(template="spec.template", counts=("spec.parallelism",)),),
-        "CronJob": (
-            TemplatePlace(
-                template="spec.jobTemplate.spec.template",
-                counts=("spec.jobTemplate.spec.parallelism",),
-            ),
-        ),
-        "JobSet": _jobs("spec.replicatedJobs[]"),
-        "LeaderWorkerSet": (  # whose size counts the leader
-            TemplatePlace(
-                template=f"{_LEADER_WORKER}.leaderTemplate",
-                counts=("spec.replicas",),
-                role="leader",
-                is_optional=True,
-            ),
-            TemplatePlace(
-                template=f"{_LEADER_WORKER}.workerTemplate",
-                counts=("spec.replicas", f"{_LEADER_WORKER}.size"),
-                leader="leaderTemplate",
-            ),
-        ),
-        **{
-            f"{framework}Job": (
-                TemplatePlace(
-                    template=f"spec.{name}ReplicaSpecs{{}}.template",
-                    counts=(f"spec.{name}ReplicaSpecs{{}}.replicas",),
-                ),
-            )
-            for framework, name in (
-                ("PyTorch", "pytorch"),
-                ("TF", "tf"),
-                ("MPI", "mpi"),
-                ("XGBoost", "xgb"),
-                ("Paddle", "paddle"),
-                ("JAX", "jax"),
-            )
-        },
-        "TrainingRuntime": _jobs("spec.template.spec.replicatedJobs[]"),
-        "ClusterTrainingRuntime": _jobs("spec.template.spec.replicatedJobs[]"),
-        "RayCluster": _ray("spec"),
-        "RayJob": _ray(
-            "spec.rayClusterSpec",
-            TemplatePlace(template="spec.submitterPodTemplate", role="submitter", is_optional=True),
-        ),
-        "RayService": _ray("spec.rayClusterConfig"),
-        "Rollout": (_REPLICATED,),
-    }
-)
-"""Kind → its places; of Volcano's Job see :data:`VOLCANO_JOB`.
-
-From the API references of Kubernetes 1.36 (workload resources), JobSet v1alpha2, LeaderWorkerSet
-v1, Kubeflow Training Operator v1, MPI Operator v2beta1, Kubeflow Trainer v1alpha1 (runtimes),
-KubeRay v1, Volcano v1alpha1 and Argo Rollouts v1alpha1."""
-
-VOLCANO = "batch.volcano.sh/"
-"""The API group whose Job differs from Kubernetes' Job."""
-
-VOLCANO_JOB = (
-    TemplatePlace(
-        template="spec.tasks[].template", counts=("spec.tasks[].replicas",), role=".name"
-    ),
-)
-
-ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "TrainJob": "give the TrainingRuntime or ClusterTrainingRuntime that it names",
-        "Workflow": "give the pods that it makes, as `kubectl get pods -o yaml` prints them",
-    }
-)
-"""Kinds whose pods are described in another object, or by a program → the right input."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Planned:
     """A pod that a document would create.
@@ -192,12 +67,14 @@ class _Planned:
         stated: its amounts as :mod:`nodetopo.probes.pods.resources` checks them, not yet completed.
         path: where in the document it is.
         title: of the document.
+        company: which pods it shares a node with.
     """
 
     pod: Pod
     stated: Pod
     path: str
     title: str = ""
+    company: Company
 
 
 @dataclass(slots=True)
@@ -210,8 +87,31 @@ class _Contents:
     cures: list[str] = field(default_factory=list)
 
 
+class Manifest(NamedTuple):
+    """The pods of a manifest.
+
+    Attributes:
+        pods: one for each pod template.
+        companies: by the position of the pod.
+        warnings: what the manifest loses on its way to the API server; sentences.
+    """
+
+    pods: tuple[Pod, ...]
+    companies: tuple[Company, ...]
+    warnings: tuple[str, ...]
+
+    def are_apart(self, one: int, other: int) -> bool:
+        """Return whether anti-affinity keeps two pods, or replicas of one, off one node."""
+        return are_apart(self.companies[one], self.companies[other])
+
+
 def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
-    """Return the pods of all documents in *text*, one for each pod template.
+    """Return the pods of :func:`read_manifest`, with its errors."""
+    return read_manifest(text, server).pods
+
+
+def read_manifest(text: str, server: Release | None = None) -> Manifest:
+    """Return the pods of all documents in *text*.
 
     Requests are defaulted from limits, as the API server does before a kubelet sees the pod, and by
     the LimitRange objects of the same manifest; others of the namespace are unknown here. Documents
@@ -228,7 +128,8 @@ def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, .
     if len(text) > MAX_BYTES:
         raise InputError(f"the manifest is larger than {MAX_BYTES >> 20} MiB", "split it")
     try:
-        documents = [document for document in load_all(text) if document is not None]
+        warnings = _lost(text)
+        documents = [it for it in load_all(text, may_repeat=True) if it is not None]
     except ValueError as error:
         raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
     contents = _Contents()
@@ -249,7 +150,21 @@ def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, .
         instead = f"only {', '.join(kinds[:_KINDS_SHOWN])}{more}" if kinds else "it is empty"
         cure = contents.cures[0] if contents.cures else f"give one of: {', '.join(PLACES)}"
         raise InputError(f"no pod in the manifest, {instead}", cure)
-    return tuple(_completed(planned, contents.ranges, server) for planned in contents.pods)
+    pods = (_completed(planned, contents.ranges, server) for planned in contents.pods)
+    return Manifest(tuple(pods), tuple(it.company for it in contents.pods), warnings)
+
+
+def _lost(text: str) -> tuple[str, ...]:
+    """Return what *text* loses by keys that stand twice.
+
+    Raises:
+        ValueError: not YAML, or beyond a limit.
+    """
+    try:
+        load_all(text)
+    except ValueError:
+        return tuple(repeated_keys(text))
+    return ()
 
 
 def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | None) -> Pod:
@@ -358,7 +273,9 @@ def _planned(document: Object, kind: str, template: Template, known: Kind | None
         metadata = object_at(document, "metadata", "")
         check_spec(spec, "spec", is_pod=True, is_stored=bool(metadata.get("uid")))
         stated = exact_pod(spec, "spec")
-        return _Planned(pod=pod_from_object(document), stated=stated, path="")
+        pod = pod_from_object(document)
+        company = company_of(pod.namespace, metadata, spec)
+        return _Planned(pod=pod, stated=stated, path="", company=company)
     at = template.path
     claims: tuple[str, ...] = ()
     if kind == "StatefulSet":
@@ -384,7 +301,10 @@ def _planned(document: Object, kind: str, template: Template, known: Kind | None
         is_inside = not error.path.startswith("metadata")
         raise error.under(at) if is_inside else error from None
     return _Planned(
-        pod=replace(pod, owner_kind=kind, replicas=template.replicas), stated=stated, path=""
+        pod=replace(pod, owner_kind=kind, replicas=template.replicas),
+        stated=stated,
+        path="",
+        company=company_of(pod.namespace, inner, spec),
     )
 
 

@@ -1,0 +1,145 @@
+"""The pods of one manifest on one node: which of them it takes together, and which only alone.
+
+Roles of a job, such as a master and its workers, often take a whole node each. The second is then
+no failure: another node takes it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nodetopo.admission.device_manager import Preference
+from nodetopo.admission.errors import Refusal
+from nodetopo.admission.scope import PodOutcome, admit_pod
+from nodetopo.admission.snapshot import NodeManagers
+from nodetopo.model.pod import Pod
+
+Apart = Callable[[int, int], bool]
+"""Returns whether the scheduler keeps the pods at two positions, or the replicas of the pod at
+one, off each other's node."""
+
+
+def never_apart(_one: int, _other: int) -> bool:
+    """Return that nothing keeps two pods apart."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """A pod and its replicas after the managers.
+
+    Attributes:
+        first: what becomes of the first.
+        node: the managers after all that are admitted.
+        admitted: how many are; ``None`` where not all were tried.
+        refusal: of the first that is not admitted, if any.
+    """
+
+    first: PodOutcome
+    node: NodeManagers
+    admitted: int | None
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The answer of the node for one pod and its replicas.
+
+    Attributes:
+        replicas: beside the pods before it; where it is only admitted alone, or not at all, on the
+            node without them.
+        rivals: positions of the pods beside which it has no place; empty where it is admitted
+            beside all of them, or not at all.
+        refusal: beside *rivals*; ``None`` where the scheduler keeps it apart from them.
+        is_spread: whether the scheduler keeps its replicas, of which there are several, apart.
+    """
+
+    replicas: Replicas
+    rivals: tuple[int, ...] = ()
+    refusal: Refusal | None = None
+    is_spread: bool = False
+
+
+class Occupied:
+    """A node that takes the pods of a manifest, one after the other."""
+
+    def __init__(self, node: NodeManagers, prefer: Preference, most: int, apart: Apart) -> None:
+        """Begin with *node*, which stays as it is.
+
+        Args:
+            node: the managers before any pod of the manifest.
+            prefer: what the device plugins prefer.
+            most: the number of replicas of one pod that are tried.
+            apart: of the positions that :meth:`place` is given.
+        """
+        self._nodes = [node]  # before the first of `_held`, and after each of them
+        self._held: list[tuple[int, Pod, str]] = []
+        self._prefer, self._most, self._apart = prefer, most, apart
+
+    def place(self, number: int, pod: Pod, uid: str) -> Placed:
+        """Admit *pod*, at position *number*, and its replicas: beside the others, else alone.
+
+        A pod that is only admitted alone, or not at all, leaves no trace.
+        """
+        refusal: Refusal | None = None
+        is_spread = (pod.replicas or 1) > 1 and self._apart(number, number)
+        rivals = tuple(at for at, _, _ in self._held if self._apart(at, number))
+        if not rivals:
+            beside = self._admit(self._nodes[-1], number, pod, uid)
+            if beside.first.refusal is None:
+                self._held.append((number, pod, uid))
+                self._nodes.append(beside.node)
+            if beside.first.refusal is None or not self._held:
+                return Placed(replicas=beside, is_spread=is_spread)
+            refusal = beside.first.refusal
+        alone = self._admit(self._nodes[0], number, pod, uid)
+        if alone.first.refusal is not None:
+            return Placed(replicas=alone)
+        return Placed(
+            replicas=alone,
+            rivals=rivals or self._in_the_way(number, pod, uid),
+            refusal=refusal,
+            is_spread=is_spread,
+        )
+
+    def _in_the_way(self, number: int, pod: Pod, uid: str) -> tuple[int, ...]:
+        """Return the positions of the first pods that leave no place for *pod*: one if it can be.
+
+        There is a place before the first and none after the last, so that half of them at a time
+        can be passed over.
+        """
+        free, full = 0, len(self._held)
+        while full - free > 1:
+            middle = (free + full) // 2
+            is_free = self._admit(self._nodes[middle], number, pod, uid).first.refusal is None
+            free, full = (middle, full) if is_free else (free, middle)
+        last = self._held[free]
+        by_itself = self._admit(self._nodes[0], *last).node
+        if self._admit(by_itself, number, pod, uid).first.refusal is not None:
+            return (last[0],)
+        return tuple(at for at, _, _ in self._held[:full])
+
+    def _admit(self, node: NodeManagers, number: int, pod: Pod, uid: str) -> Replicas:
+        """Admit *pod* on *node*; of replicas that are kept apart one."""
+        if not self._apart(number, number):
+            return admit_replicas(node, pod, uid, self._prefer, self._most)
+        return admit_replicas(node, replace(pod, replicas=1), uid, self._prefer, 1)
+
+
+def admit_replicas(
+    node: NodeManagers, pod: Pod, uid: str, prefer: Preference, most: int
+) -> Replicas:
+    """Admit *pod* and its replicas, at most *most* in all, on *node*, which stays as it is."""
+    first = outcome = admit_pod(node, pod, uid, prefer)
+    wanted, admitted = max(pod.replicas or 1, 1), 0
+    while outcome.refusal is None and admitted < wanted:
+        node, admitted = outcome.node, admitted + 1
+        if admitted == min(wanted, most):
+            break
+        outcome = admit_pod(node, pod, f"{uid}#{admitted}", prefer)
+    is_known = outcome.refusal is not None or admitted == wanted
+    return Replicas(
+        first=first,
+        node=node,
+        admitted=admitted if is_known else None,
+        refusal=outcome.refusal,
+    )
