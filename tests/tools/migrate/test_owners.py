@@ -221,6 +221,22 @@ def test_the_name_of_a_chart_tells_whose_values_an_object_has(
 
 
 @pytest.mark.parametrize(
+    ("chart", "verdict"),
+    [
+        ("aws-efa-k8s-device-plugin", Verdict.NOT_OURS),
+        ("network-operator", Verdict.NOT_OURS),
+        ("dra-driver-nvidia-gpu", Verdict.DIFFERS),
+    ],
+)
+def test_the_name_of_another_programs_chart_tells_it_by_keys_that_all_have(
+    chart: str, verdict: Verdict
+) -> None:
+    spec = {"chart": {"spec": {"chart": chart}}, "values": {"tolerations": ["a"]}}
+    (finding,) = _judged(_object("HelmRelease", spec))
+    assert finding.verdict is verdict
+
+
+@pytest.mark.parametrize(
     ("name", "is_lossless", "program"),
     [
         ("efa-values", True, "EFA"),

@@ -12,7 +12,7 @@ from nodetopo.tools.migrate import charts
 from nodetopo.tools.migrate.charts import Table
 from nodetopo.tools.migrate.nodes import below, items_of, text_of
 from nodetopo.tools.migrate.nvidia import PLUGIN
-from nodetopo.tools.migrate.owners import OWNERS, Owner
+from nodetopo.tools.migrate.owners import DRA_DRIVER, EFA, NETWORK_OPERATOR, OWNERS, Owner
 
 OURS = "nodetopo"
 """Our own program, as a container or as a section of NVIDIA's file."""
@@ -50,10 +50,13 @@ _COMMON = re.compile(
 )
 """Keys that say nothing of whose values they are: many charts have them."""
 
-CHARTS: Mapping[str, Form] = {
+CHARTS: Mapping[str, Form | Owner] = {
     "nvidia-device-plugin": Form.PLUGIN_VALUES,
     "gpu-operator": Form.OPERATOR_VALUES,
     "node-feature-discovery": Form.NFD_VALUES,
+    "network-operator": NETWORK_OPERATOR,
+    "aws-efa-k8s-device-plugin": EFA,
+    **dict.fromkeys(("dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"), DRA_DRIVER),
 }
 """By the name of a chart, where an object says which one its values are for."""
 
