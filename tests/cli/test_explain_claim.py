@@ -1,6 +1,7 @@
 """`explain-claim`, from the command line."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,33 @@ def test_a_machine_with_other_gpus_does_not_know_the_devices(
     found = cli("explain-claim", "batch/job", *files, "--machine", "dgx-h100")
     assert found.code == 3
     assert "the GPUs behind its devices: nothing that is known of its node has them" in found.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("dra.net/numaNode", {"int": 1}, "1"),
+        ("numaNode", {"int": 1}, "1"),
+        ("resource.kubernetes.io/numaNode", {"ints": [1, 0]}, "0 1"),
+        ("dra.net/numaNode", {"int": -1}, "?"),
+    ],
+)
+def test_a_nic_has_the_numa_node_that_its_driver_publishes(
+    cli: Cli, tmp_path: Path, name: str, value: dict[str, Any], shown: str
+) -> None:
+    published = slices(bundled.machine("dgx-h100"), "n1", nics=True)
+    (nic, *_others) = published[1]["spec"]["devices"]
+    del nic["attributes"]["resource.kubernetes.io/numaNode"]
+    nic["attributes"][name] = value
+    job = claim("job", plain(1), [nic["name"]], request="nics", driver="dra.net")
+    known = write_list(tmp_path / "s.json", published)
+    files = ("--slices", known, "--claims", write_list(tmp_path / "c.json", [job]))
+    (row,) = (
+        line
+        for line in cli("explain-claim", "batch/job", *files).out.splitlines()
+        if nic["name"] in line
+    )
+    assert re.split(r"  +", row.strip())[4] == shown
 
 
 def test_the_cluster_is_asked_where_no_file_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_every_variable_of_nccl_is_read_by_the_releases_that_it_is_for(name: str
             assert one.is_about(one.since)
             assert _key(one.since) >= _key(known.since), one.variable
             assert known.until is None
-    for version in ("2.3.5", "2.20.5", "2.21.5", "2.26.2", "2.30.7"):
+    for version in ("2.3.5", "2.20.5", "2.21.5", "2.25.1", "2.26.2", "2.30.7"):
         said = [one.variable for one in every if one.library == "NCCL" and one.is_about(version)]
         assert len(said) == len(set(said)), (version, said)
 
@@ -150,9 +150,37 @@ def test_infiniband_needs_no_index() -> None:
 def test_an_index_that_may_be_wrong_is_not_given(
     tables: tuple[Sequence[tuple[str, str | None]], ...], reason: str
 ) -> None:
-    old, new = _of(_roce(*tables), GID)
+    old, *_, new = _of(_roce(*tables), GID)
     assert (old.value, new.value) == (None, None)
     assert old.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("tables", "value"),
+    [
+        ((((IPV4, None), (IPV4, V1), (IPV4, V2)),), "2"),
+        ((((IPV4, V1), (IPV4, V2), (IPV4, None)), ((IPV4, V1), (IPV4, V2))), "1"),
+        ((((IPV4, V1), (IPV4, None), (IPV4, V2)), ((IPV4, V1), (IPV4, V2))), None),
+        ((((IPV4, None), (IPV4, None)),), None),
+    ],
+    ids=["before", "after", "theirs differ", "none of this namespace"],
+)
+def test_releases_that_end_on_an_address_of_another_namespace_get_an_index(
+    tables: tuple[Sequence[tuple[str, str | None]], ...], value: str | None
+) -> None:
+    snapshot = _roce(*tables)
+    for version in ("2.21.5", "2.22.3", "2.25.1"):
+        (one,) = _of(snapshot, GID, nccl=version)
+        assert one.value == value
+        assert "mlx5_0:1" in one.reason
+        assert "2.26" in one.reason
+    (newer,) = _of(snapshot, GID, nccl="2.26.2")
+    assert newer.value is None
+
+
+def test_one_address_of_another_namespace_ends_no_search() -> None:
+    (one,) = _of(_roce(((LINK_LOCAL, V2), (IPV4, None), (IPV6, None))), GID, nccl="2.21.5")
+    assert (one.value, one.since, one.until) == (None, "2.21.5", None)
 
 
 @given(

@@ -14,11 +14,11 @@ from nodetopo.cli.source import load, settings
 from nodetopo.errors import ApiUnavailable, DecodeError, InputError
 from nodetopo.formats.fields import Object, full_name
 from nodetopo.machines import bundled
-from nodetopo.model.dra import DRIVER, NUMA_NODE, NVIDIA_DRIVER, SLICES, PublishedDevice
+from nodetopo.model.dra import DRIVER, NVIDIA_DRIVER, SLICES, PublishedDevice
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.cluster.claims.claim import Explained, Given, Pools, Set, Verdict, node_of
 from nodetopo.tools.cluster.claims.explain import explained
-from nodetopo.tools.cluster.export.offered import NIC_DRIVER
+from nodetopo.tools.cluster.export.offered import NIC_DRIVER, numa_nodes_of
 from nodetopo.tools.cluster.export.shapes import machine_of, with_links
 from nodetopo.tools.cluster.node import cluster_node
 from nodetopo.topology.matrix import word
@@ -179,9 +179,9 @@ def _said(found: Explained) -> str:
 def _row(each: Given, found: Explained, machine: Snapshot) -> tuple[str, ...]:
     gpus = [machine.gpus[at] for at in each.gpus]
     device = each.published
-    numa: set[str] = {str(gpu.numa_node) for gpu in gpus if gpu.numa_node is not None}
+    numa = {gpu.numa_node for gpu in gpus if gpu.numa_node is not None}
     if not gpus and device is not None:
-        numa = {*device.values(NUMA_NODE)}
+        numa = {*numa_nodes_of(device)}
     address = device and pci_of(device)
     pci = " ".join(str(gpu.pci or "?") for gpu in gpus) or str(address or "-")
     nearest = "-"
@@ -193,7 +193,7 @@ def _row(each: Given, found: Explained, machine: Snapshot) -> tuple[str, ...]:
         each.key[2],
         " ".join(gpu.name for gpu in gpus) or "-",
         pci,
-        " ".join(sorted(numa)) or "?",
+        " ".join(map(str, sorted(numa))) or "?",
         nearest,
     )
 

@@ -6,7 +6,7 @@ ones whose sources were read (NVIDIA/nccl, by tag).
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodetopo.errors import InputError
@@ -216,9 +216,8 @@ def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
             source=source,
         )
         return
-    indexes = {
-        f"{hca.name}:{number}": gid_index(_port(hca, number).gids) for hca, number in ports.ports
-    }
+    tables = {f"{hca.name}:{number}": _port(hca, number).gids for hca, number in ports.ports}
+    indexes = {port: gid_index(gids) for port, gids in tables.items()}
     different = set(indexes.values())
     value = None
     if None in different:
@@ -242,13 +241,48 @@ def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
         reason=reason,
         source=source,
     )
+    sparse = {port: table for port, table in tables.items() if _stops_the_search(table)}
+    if sparse:
+        yield _sparse_gid_index(next(iter(sparse)), tables)
     yield JobAdvice(
         variable=name,
         value=None,
         library="NCCL",
-        since="2.21.5",
+        since="2.26.2" if sparse else "2.21.5",
         reason="NCCL finds the entry of each port itself, in the network that the job is in",
         source=source,
+    )
+
+
+def _stops_the_search(gids: Sequence[Gid]) -> bool:
+    """Return whether NCCL 2.21.5 to 2.25 ends with an error on a port's table.
+
+    From the second IPv4 entry on, these releases read the type of each and of the one chosen so
+    far, and give up where the kernel refuses it: its interface is in another network namespace.
+    """
+    addresses = [gid for gid in gids if _IPV4.fullmatch(gid.gid.lower()) is not None]
+    return len(addresses) > 1 and any(gid.type is None for gid in addresses)
+
+
+def _sparse_gid_index(port: str, tables: Mapping[str, Sequence[Gid]]) -> JobAdvice:
+    """Return the advice for releases that end with an error on the table of *port*."""
+    known = [gid_index([gid for gid in gids if gid.type is not None]) for gids in tables.values()]
+    is_one = len(set(known)) == 1 and known[0] is not None
+    reason = (
+        f"a GID of {port} belongs to an interface of another network namespace; these releases end "
+        "with `read failed in ncclIbRoceGetVersionNum` on it unless an index is set: take 2.26, or "
+    )
+    return JobAdvice(
+        variable="NCCL_IB_GID_INDEX",
+        value=str(known[0]) if is_one else None,
+        library="NCCL",
+        since="2.21.5",
+        until="2.25.1",
+        reason=reason
+        + (
+            "this index on the host's network" if is_one else "the job's own, as `show_gids` has it"
+        ),
+        source="NVIDIA/nccl issue 1573; 2.21.5 src/transport/net_ib.cc, ncclUpdateGidIndex",
     )
 
 

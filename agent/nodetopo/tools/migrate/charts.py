@@ -306,8 +306,14 @@ OPERATOR_VALUES: Table = {
     **_each(
         "platform psa sandboxWorkloads dcgm nodeStatusExporter vgpuManager vgpuDeviceManager"
         " vfioManager kataManager sandboxDevicePlugin kataSandboxDevicePlugin ccManager"
-        " clusterPolicy gpuCluster draDriver extraObjects fabricManager",
+        " clusterPolicy draDriver extraObjects fabricManager",
         _OPERATORS,
+    ),
+    "gpuCluster.deployCR": Rule(
+        verdict=Verdict.DIFFERS,
+        means="NVIDIA's DRA driver publishes the GPUs: nodetopo steps back from them, and pods get "
+        "them by claims, not as nvidia.com/gpu",
+        off=_OPERATORS,
     ),
     "driver": _rule(
         Verdict.NOT_OURS,

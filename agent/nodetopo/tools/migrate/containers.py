@@ -19,6 +19,7 @@ from nodetopo.tools.migrate.nodes import (
     text_of,
 )
 from nodetopo.tools.migrate.nvidia import PLUGIN, Setting
+from nodetopo.tools.migrate.owners import judged_container
 
 _SHELLS = ("sh", "bash", "ash", "dash")
 _FLAGS = {charts.NFD: charts.NFD_FLAGS, charts.RDMA: charts.RDMA_FLAGS}
@@ -34,7 +35,7 @@ def read_pod(ledger: Ledger, spec: Value, about: str) -> None:
             program = program_of(container)
             programs.add(program)
             ledger.saw(program, spec.file)
-            _container(ledger, container, program, about)
+            _container(ledger, container, program, about, spec)
     if not programs & {PLUGIN, charts.GFD}:
         return
     lines = key_lines(spec)
@@ -45,15 +46,18 @@ def read_pod(ledger: Ledger, spec: Value, about: str) -> None:
             ledger.by_rule(inner, entry, program=PLUGIN, about=f"{about}: {word}", line=line)
 
 
-def _container(ledger: Ledger, container: Value, program: str, about: str) -> None:
+def _container(ledger: Ledger, container: Value, program: str, about: str, spec: Value) -> None:
     if not isinstance(container.node, yaml.MappingNode):
         return
     entries = container.entries()
     name = text_of(entries.get("name"))
     written = f"{about}: container {name}"
-    if program in (charts.OTHER, OURS):
-        means = "nodetopo itself" if program == OURS else "another program"
-        ledger.add(container, written, Verdict.NOT_OURS, means, program=program)
+    if program == OURS:
+        ledger.add(container, written, Verdict.NOT_OURS, "nodetopo itself", program=program)
+        return
+    if program == charts.OTHER:
+        program, verdict, means = judged_container(container, spec)
+        ledger.add(container, written, verdict, means, program=program)
         return
     command = items_of(entries.get("command"))
     words = [*command, *items_of(entries.get("args"))][1 if command else 0 :]

@@ -12,6 +12,7 @@ from nodetopo.tools.migrate import charts
 from nodetopo.tools.migrate.charts import Table
 from nodetopo.tools.migrate.nodes import below, items_of, text_of
 from nodetopo.tools.migrate.nvidia import PLUGIN
+from nodetopo.tools.migrate.owners import DRA_DRIVER, EFA, NETWORK_OPERATOR, OWNERS, Owner
 
 OURS = "nodetopo"
 """Our own program, as a container or as a section of NVIDIA's file."""
@@ -39,27 +40,65 @@ SUBCHARTS = {"nfd": Form.PLUGIN_VALUES, "node-feature-discovery": Form.OPERATOR_
 """Keys above NFD's values, in the values of other charts."""
 
 
-def recognised(root: Value, *, is_values: bool = True) -> Form | None:
-    """Return the form of *root* by its keys; ``None`` if unknown.
+_VALUES = (Form.PLUGIN_VALUES, Form.OPERATOR_VALUES, Form.NFD_VALUES)
+_COMMON = re.compile(
+    "image|repository|pullPolicy|tag|version|imagePullPolicy|imagePullSecrets|(name|fullname|"
+    "namespace|selectorLabels)Override|allowDefaultNamespace|namespace|resources|nodeSelector|"
+    "tolerations|affinity|priorityClassName|updateStrategy|podAnnotations|annotations|labels|"
+    "podSecurityContext|securityContext|serviceAccount|rbac|enabled|global|prometheus|"
+    "featureGates|tls|env|args|config|name|operator|nfd|runtimeClassName|nvidiaDriverRoot"
+)
+"""Keys that say nothing of whose values they are: many charts have them."""
+
+CHARTS: Mapping[str, Form | Owner] = {
+    "nvidia-device-plugin": Form.PLUGIN_VALUES,
+    "gpu-operator": Form.OPERATOR_VALUES,
+    "node-feature-discovery": Form.NFD_VALUES,
+    "network-operator": NETWORK_OPERATOR,
+    "aws-efa-k8s-device-plugin": EFA,
+    **dict.fromkeys(("dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"), DRA_DRIVER),
+}
+"""By the name of a chart, where an object says which one its values are for."""
+
+
+def recognised(root: Value, *, is_values: bool = True) -> Form | Owner | None:
+    """Return whose document *root* is, by keys that only one program has; ``None`` if unknown.
 
     Args:
         is_values: whether it can be the values of a chart.
     """
     top = {word.lower() for word in root.entries()}
+    paths = tuple(_paths(root, 3))
+    owner, theirs = _owner(paths)
     if top & {"version", "flags", "sharing", "imex"} and nvidia_file.is_nvidias(root):
-        return Form.PLUGIN_CONFIG
+        has_version_alone = not top & {"flags", "sharing", "imex"}
+        return owner if owner is not None and has_version_alone else Form.PLUGIN_CONFIG
     if "configlist" in top:
         return Form.RDMA_CONFIG
     if top & {"core", "sources"}:
         return Form.NFD_WORKER
     if not is_values:
-        return None
-    scores = {
-        form: sum(_is_known(path, TABLES[form][1], form) for path in _paths(root, 3))
-        for form in (Form.PLUGIN_VALUES, Form.OPERATOR_VALUES, Form.NFD_VALUES)
-    }
-    best = max(scores, key=lambda form: scores[form])
-    return best if scores[best] else None
+        return owner
+    known = {path: {form for form in _VALUES if _is_known(path, form)} for path in paths}
+    own = {form: sum(forms == {form} for forms in known.values()) for form in _VALUES}
+    if owner is not None and theirs >= max(own.values()):
+        return owner if theirs > max(own.values()) else None
+    if not any(own.values()):  # then by keys that several have, and by NFD's below another chart's
+        own = {form: sum(form in forms for forms in known.values()) for form in _VALUES}
+        own = (
+            own
+            if any(own.values())
+            else {form: sum(_is_below(path, form) for path in paths) for form in _VALUES}
+        )
+    best = [form for form in _VALUES if own[form] == max(own.values())]
+    return best[0] if len(best) == 1 else None
+
+
+def _owner(paths: tuple[str, ...]) -> tuple[Owner | None, int]:
+    """Return the other program with the most keys of its own among *paths*, and their number."""
+    scores = {owner: sum(path in owner.keys for path in paths) for owner in OWNERS}
+    best = max(scores, key=lambda owner: scores[owner])
+    return (best, scores[best]) if scores[best] else (None, 0)
 
 
 def _paths(value: Value, depth: int, above: str = "") -> Iterator[str]:
@@ -71,9 +110,19 @@ def _paths(value: Value, depth: int, above: str = "") -> Iterator[str]:
         yield from _paths(inner, depth - 1, path)
 
 
-def _is_known(path: str, table: Table, form: Form) -> bool:
-    is_subchart = SUBCHARTS.get(path) is form
-    return is_subchart or path in table or any(name.startswith(f"{path}.") for name in table)
+def _is_known(path: str, form: Form) -> bool:
+    above, _, word = path.rpartition(".")
+    if (above or word).split(".")[0] in SUBCHARTS or _COMMON.fullmatch(word):
+        return False
+    table = TABLES[form][1]
+    return path in table or any(name.startswith(f"{path}.") for name in table)
+
+
+def _is_below(path: str, form: Form) -> bool:
+    """Return whether *path* is one of NFD's below the chart of *form*."""
+    above, _, word = path.partition(".")
+    parts = ("master", "worker", "topologyUpdater", "gc")
+    return SUBCHARTS.get(above) is form and word in parts
 
 
 def siblings_of(table: Table, path: str) -> tuple[str, ...]:

@@ -11,9 +11,16 @@ from nodetopo.tools.migrate import charts
 from nodetopo.tools.migrate.containers import read_pod
 from nodetopo.tools.migrate.embedded import embedded
 from nodetopo.tools.migrate.findings import Report, Verdict
-from nodetopo.tools.migrate.forms import Form, recognised
+from nodetopo.tools.migrate.forms import CHARTS, Form, recognised
 from nodetopo.tools.migrate.ledger import Ledger
-from nodetopo.tools.migrate.nodes import below, items_of, key_lines, text_of
+from nodetopo.tools.migrate.nodes import below, is_empty, items_of, key_lines, text_of
+from nodetopo.tools.migrate.owners import (
+    DRA_DRIVER,
+    KINDS,
+    NETWORK_OPERATOR,
+    NFD_RULES,
+    Owner,
+)
 from nodetopo.tools.migrate.plugin_file import config_name, read_plugin_file
 from nodetopo.tools.migrate.tables import read_table
 
@@ -31,6 +38,16 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """The position of the pod specification in each kind of object."""
+_OF_CHARTS: Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
+    "HelmRelease": (("spec", "chart", "spec", "chart"), (("spec", "values"),)),
+    "HelmChart": (("spec", "chart"), (("spec", "valuesContent"),)),
+    "Application": (
+        ("spec", "source", "chart"),
+        (("spec", "source", "helm", "values"), ("spec", "source", "helm", "valuesObject")),
+    ),
+}
+"""By kind: where the chart's name is, and where its values are (Flux, K3s, Argo CD)."""
+_NFD_MATCHES = ("matchFeatures", "matchAny", "matchOn")
 
 
 def report(sources: Iterable[tuple[str, str]], form: Form | None = None) -> Report:
@@ -62,26 +79,42 @@ def _file(ledger: Ledger, name: str, text: str, form: Form | None) -> None:
         _document(ledger, document, form)
 
 
-def _document(ledger: Ledger, value: Value, form: Form | None) -> None:
+def _document(
+    ledger: Ledger, value: Value, form: Form | None, *, chart: Form | Owner | None = None
+) -> None:
+    """Judge a document; *chart* is whose values it is, where the object around it says so."""
     if not isinstance(value.node, yaml.MappingNode):
-        if not value.is_null():
+        if any(below(rule, word) is not None for rule in items_of(value) for word in _NFD_MATCHES):
+            ledger.add(value, "the document", Verdict.NOT_OURS, NFD_RULES, program=charts.NFD)
+        elif not value.is_null():
             ledger.add(value, "the document", Verdict.UNKNOWN, "it is no mapping")
         return
     entries = value.entries()
     if "kind" in entries and "apiVersion" in entries:
         _object(ledger, value, form)
         return
-    chosen = form or recognised(value)
+    chosen = form or chart or recognised(value)
     if chosen is None:
-        means = f"neither a manifest nor a file that is known; say with --as: {', '.join(Form)}"
+        means = (
+            "neither a manifest nor a file that is known: it has no key that only one of these "
+            f"programs has; say with --as: {', '.join(Form)}"
+        )
         ledger.add(value, "the document", Verdict.UNKNOWN, means)
     else:
         _form(ledger, value, chosen, "default")
 
 
-def _form(ledger: Ledger, value: Value, form: Form, name: str) -> None:
+def _form(ledger: Ledger, value: Value, form: Form | Owner, name: str) -> None:
     """Judge a document of *form*; *name* is the name of a config of NVIDIA's plugin."""
-    if form is Form.PLUGIN_CONFIG:
+    if form is NETWORK_OPERATOR:
+        _network_operator(ledger, value)
+    elif isinstance(form, Owner):
+        verdict, means = form.verdict, form.means
+        gpus = text_of(below(value, "resources", "gpus", "enabled"))
+        if form is DRA_DRIVER and gpus == "false":
+            verdict, means = Verdict.NOT_OURS, "stays: the driver of compute domains alone"
+        ledger.add(value, "the document", verdict, means, program=form.program)
+    elif form is Form.PLUGIN_CONFIG:
         read_plugin_file(ledger, value, name)
     else:
         read_table(ledger, value, form)
@@ -101,10 +134,13 @@ def _object(ledger: Ledger, value: Value, form: Form | None) -> None:
         read_pod(ledger, spec, f"{kind} {name}")
     elif kind == "ClusterPolicy" and spec is not None:
         read_table(ledger, spec, Form.OPERATOR_VALUES)
-    elif kind == "NicClusterPolicy" and spec is not None:
-        _nic_policy(ledger, spec)
-    elif kind == "HelmRelease" and (inner := below(value, "spec", "values")) is not None:
-        _document(ledger, inner, form)
+    elif kind in ("NicClusterPolicy", "NicNodePolicy") and spec is not None:
+        _network_operator(ledger, spec)
+    elif kind in _OF_CHARTS:
+        _release(ledger, value, form)
+    elif kind in KINDS:
+        program, verdict, means = KINDS[kind]
+        ledger.add(value, f"{kind} {name}", verdict, means, program=program)
     else:
         means = "no configuration of these programs"
         if kind == "Secret":
@@ -129,14 +165,42 @@ def _config_map(ledger: Ledger, value: Value, name: str) -> None:
         ledger.add(value, f"ConfigMap {name}", Verdict.NOT_OURS, "it holds no texts")
 
 
-def _nic_policy(ledger: Ledger, spec: Value) -> None:
-    """Judge the network operator's settings for the RDMA shared plugin."""
-    for word, inner in spec.entries().items():
-        config = below(inner, "config") if word == "rdmaSharedDevicePlugin" else None
+def _release(ledger: Ledger, value: Value, form: Form | None) -> None:
+    """Judge the values that an object has for a chart."""
+    kind = text_of(value.entries()["kind"])
+    charts_, places = _OF_CHARTS[kind]
+    chart = CHARTS.get(text_of(below(value, *charts_)).rpartition("/")[2])
+    inner = [it for place in places if (it := below(value, *place)) is not None]
+    for values in inner:
+        text = embedded(values)
+        if isinstance(values.node, yaml.MappingNode):
+            _document(ledger, values, form, chart=chart)
+        elif text is not None:
+            with ledger.inside(values):
+                _document(ledger, text, form, chart=chart)
+        else:
+            ledger.add(values, "values", Verdict.UNKNOWN, "no values that can be read")
+    if not inner:
+        ledger.add(value, kind, Verdict.NOT_OURS, "it holds no values of a chart")
+
+
+def _network_operator(ledger: Ledger, settings: Value) -> None:
+    """Judge the network operator's settings, of which the RDMA shared plugin's are replaced."""
+    for word, inner in settings.entries().items():
+        is_rdma = word == "rdmaSharedDevicePlugin" and not is_empty(inner)
+        config = below(inner, "config") if is_rdma else None
         text = None if config is None else embedded(config)
-        if config is None or text is None:
-            means = "stays with NVIDIA's network operator"
-            ledger.add(inner, word, Verdict.NOT_OURS, means, program=charts.OTHER)
-            continue
-        with ledger.inside(config):
-            _form(ledger, text, Form.RDMA_CONFIG, word)
+        if config is not None and text is not None:
+            with ledger.inside(config):
+                _form(ledger, text, Form.RDMA_CONFIG, word)
+        elif is_rdma and text_of(below(inner, "deploy")) != "false":
+            means = f"the resources of the RDMA shared plugin are not here; {RENDER}"
+            ledger.add(inner, word, Verdict.UNKNOWN, means, program=charts.RDMA)
+        else:
+            ledger.add(
+                inner,
+                word,
+                Verdict.NOT_OURS,
+                NETWORK_OPERATOR.means,
+                program=NETWORK_OPERATOR.program,
+            )

@@ -15,6 +15,7 @@ from nodetopo.tools.migrate.ledger import NOTHING, Ledger, maybe, setting_of
 from nodetopo.tools.migrate.nodes import is_empty, items_of, key_lines, shown_value, text_of
 from nodetopo.tools.migrate.nvidia import PLUGIN, Setting
 from nodetopo.tools.migrate.plugin_file import config_name, read_plugin_file
+from nodetopo.tools.migrate.removed import REMOVED
 
 
 def read_table(ledger: Ledger, value: Value, form: Form, about: str = "") -> None:
@@ -57,6 +58,9 @@ class _TableReader:
                 scope += self._entry(inner, entry, inner_about, line, entries)
             elif self._is_section(inner_path):
                 self.read(inner, inner_path, inner_about)
+            elif (why := REMOVED.get(self._form, {}).get(inner_path)) is not None:
+                means = f"a removed key, which sets nothing in newer releases: {why}"
+                self._add(inner, inner_about, Verdict.IGNORED, means, line)
             else:
                 means = f"no key of {self._program}{maybe(word, siblings_of(self._table, path))}"
                 # Go's reader and rdma-config ignore unknown keys alike.

@@ -181,12 +181,20 @@ def offered(
 
 def numa_node_of(device: PublishedDevice) -> int | None:
     """Return the NUMA node of *device*: of a list the first, the hardware's."""
+    return next(iter(numa_nodes_of(device)), None)
+
+
+def numa_nodes_of(device: PublishedDevice) -> tuple[int, ...]:
+    """Return the NUMA nodes that *device* is near to, by whichever attribute its driver has.
+
+    The hardware's comes first. Empty where none is published, or one that is no node (``-1``).
+    """
     own = (f"{device.driver}/numaNode", f"{device.driver}/numaNodeID")
     for name in (*NUMA_NODES, *own):
         values = device.values(name)
         if values:
-            return int(values[0]) if is_digits(values[0]) else None
-    return None
+            return tuple(map(int, values)) if all(map(is_digits, values)) else ()
+    return ()
 
 
 def _common(devices: Iterable[PublishedDevice]) -> frozenset[str]:
