@@ -150,6 +150,8 @@ class Machine:
         raw = Fraction(raw_mb_s, 1000)
         if payload is not None:
             return min(raw, Fraction(payload))
+        if (version or 0) > max(PER_LINK):
+            return raw
         return max((Fraction(known) for known in PER_LINK.values() if known <= raw), default=raw)
 
     def _generation(self, gpu: Gpu) -> int:

@@ -97,7 +97,14 @@ def test_the_architecture_tells_the_speed_of_links_that_a_text_only_counts() -> 
 
 @pytest.mark.parametrize(
     ("version", "reported_mb_s", "gb_s"),
-    [(4, 26562, 25.0), (2, 25781, 25.0), (3, 14062, 14.1), (5, 53125, 50.0), (None, 26562, 25.0)],
+    [
+        (4, 26562, 25.0),
+        (2, 25781, 25.0),
+        (3, 14062, 14.1),
+        (5, 53125, 50.0),
+        (None, 26562, 25.0),
+        (6, 100000, 100.0),
+    ],
 )
 def test_a_link_carries_its_payload_or_what_the_driver_reports_if_less(
     version: int | None,

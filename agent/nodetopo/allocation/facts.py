@@ -226,6 +226,8 @@ def _nvlink_rate(gpu: Gpu, snapshot: Snapshot) -> int:
         payload = NVLINK_MB_S.get(link.version or generation)
         if link.speed_mbps is None or link.speed_mbps <= 0:
             rates.append(payload or oldest)
+        elif (link.version or 0) > max(NVLINK_MB_S):
+            rates.append(link.speed_mbps)  # nothing is published yet: the driver's figure counts
         elif payload is None:
             slower = [rate for rate in NVLINK_MB_S.values() if rate <= link.speed_mbps]
             rates.append(max(slower, default=link.speed_mbps))

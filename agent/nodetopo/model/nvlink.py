@@ -44,7 +44,7 @@ class NvLink:
         peer: PCI address of the far end; for a switch it names the switch, or is ``None``
             where the driver hides it behind the sentinel ``ffffffff:ff:ff.f``.
         peer_link: number of the link at the far end, by its own count.
-        version: NVLink generation, 1…5.
+        version: NVLink generation, 1, 2, ….
         speed_mbps: megabytes per second, one direction, as the driver reports it.
         recoveries: how often the link was retrained after errors (field
             ``NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY``), since its counters were cleared; from NVLink
