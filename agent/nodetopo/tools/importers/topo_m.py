@@ -226,7 +226,9 @@ def _issues(
     if table.unread:
         lines = "1 line is" if len(table.unread) == 1 else f"{len(table.unread)} lines are"
         first = " ".join(table.unread[0].split())
-        yield "text", f"{lines} not read after the matrix and its legend, from {first[:40]!r} on"
+        what = ": a second matrix, perhaps of another node" if table.has_second else ""
+        where = "after the matrix and its legend"
+        yield "text", f"{lines} not read {where}, from {first[:40]!r} on{what}"
 
 
 def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
