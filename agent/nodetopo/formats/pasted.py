@@ -148,8 +148,11 @@ def _without_bars(line: str) -> str:
 def body(text: str, first: re.Pattern[str], last: str) -> str:
     """Return the part of *text* from the match of *first* to the end of the final *last*.
 
-    All of *text* where it lacks one of the two: its reader then says what is wrong.
+    All of *text* where it lacks one of the two, or is XML from its beginning: its reader then says
+    what is wrong.
     """
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return text
     start = first.search(text)
     end = text.rfind(last)
     if start is None or end < start.start():

@@ -88,6 +88,18 @@ def test_a_prefix_before_every_line_is_left_out(prefix: str) -> None:
     )
 
 
+def test_fused_cells_are_split_as_there_is_one_way() -> None:
+    for fused in ("GPU0\t X NV4PXB", "GPU0\tXNV4\tPXB", "GPU0\tXNV4PXB"):
+        assert parse_topo_m(TEXT.replace("GPU0\t X \tNV4\tPXB", fused)) == parse_topo_m(TEXT)
+
+
+def test_a_matrix_of_pcie_says_that_it_hides_nvlinks() -> None:
+    text = ROWS.replace("NV4", "SYS")
+    assert parse_topo_m(text).issues == ()
+    (issue,) = parse_topo_m(f"$ nvidia-smi topo -mp\n{text}").issues
+    assert (issue.subject, "hides NVLinks" in issue.reason) == ("nvlinks", True)
+
+
 def test_a_markdown_table_is_read() -> None:
     rows = [line.split("\t") for line in ROWS.splitlines() if line]
     table = ["| " + " | ".join(row) + " |" for row in rows]
@@ -139,7 +151,7 @@ def test_blanks_before_nothing_known_are_no_issue(tail: str) -> None:
         ("", "", "no header with GPU columns: not a matrix"),
         ("\tCPU Affinity\n", "", "no header with GPU columns: not a matrix"),
         ("\tGPU0\tGPU1\n", "", "no header with GPU columns: not a matrix"),
-        (TEXT.replace("\tPXB\t0-7", "PXB\t0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB'"),
+        (TEXT.replace("\tPXB\t0-7", "PXB0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB0-7'"),
         (TEXT.replace("\tPXB\t0-7", "\t0-7"), "GPU0/NIC0", "not a cell here: '0-7'"),
         (TEXT.replace("NIC0\tPXB\t", "NIC0\t"), "NIC0", "2 cells for 3 columns"),
         (TEXT.replace("\tSYS\t X ", "\tSYS\t X \tSYS"), "NIC0", "more cells than columns: 'SYS'"),

@@ -41,6 +41,8 @@ _LEAD = re.compile(r"[\s>#\ufeff]*")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _PCI_WORDS = r"X|PIX|PXB|PHB|NODE|SYS|SOC"
 CELL = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}|\?")
+_FUSED = re.compile(rf"(?<!\S)(?:{_PCI_WORDS}|NV[0-9]{{1,3}}){{2,}}(?!\S)")
+_EACH = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}")
 _CELL_START = re.compile(r"PI?|PX|PH|NO?|NOD|SY?|SO|NV")
 """The beginning of a cell in a truncated text."""
 
@@ -111,14 +113,17 @@ def read_table(text: str) -> Table:
     """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
 
     Raises:
-        DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
+        DecodeError: no matrix, or one with missing or contradicting cells, or another
             vendor's; its path names the row, or the row and column.
     """
     raw = text.splitlines()
     if len(raw) > MAX_LINES:
         raise DecodeError("", f"{len(raw)} lines, of which {MAX_LINES} are read at most", CURE)
     first, *others = _sources(text)
-    lines = ["" if _FENCE.match(line) else _LEAD.sub("", line, count=1) for line in first]
+    lines = [
+        "" if _FENCE.match(line) else _FUSED.sub(_split, _LEAD.sub("", line, count=1))
+        for line in first
+    ]
     at, devices, columns = _header(lines)
     is_open = not text.endswith(("\n", "\r"))
     rows, end = _rows(lines, at + 1, devices, columns, is_open=is_open)
@@ -139,6 +144,15 @@ def read_table(text: str) -> Table:
         unread=tuple(unread),
         has_second=has_second,
     )
+
+
+def _split(fused: re.Match[str]) -> str:
+    """Return the cells of a word such as ``NODENODE``, where a blank got lost.
+
+    No cell is the beginning of another but ``NV1`` of ``NV18``, after which no cell begins with a
+    digit: there is one way to split.
+    """
+    return " ".join(_EACH.findall(fused[0]))
 
 
 def _sources(text: str) -> list[list[str]]:
