@@ -82,7 +82,7 @@ def unwrapped(text: str, anchor: re.Pattern[str], longest: int | None = None) ->
         longest: characters of a line that are looked at; ``None`` for all.
     """
     raw = text.splitlines()
-    prefixes = _prefixes((_plain(line[:longest]) for line in raw), anchor)
+    prefixes = _prefixes(text, anchor)
     lines = _lines(raw, _any_of(prefixes), longest)
     if len(prefixes) < 2 or len(raw) > MOST_GROUPED:
         return lines
@@ -105,17 +105,23 @@ def _lines(raw: Iterable[str], prefix: re.Pattern[str], longest: int | None) -> 
 
 def _plain(line: str) -> str:
     """Return *line* without style codes; web pages have no-break spaces in place of blanks."""
-    return ANSI.sub("", line.replace("\xa0", " ")).lstrip("\ufeff")
+    has_codes = "[" in line or "(" in line
+    return (ANSI.sub("", line) if has_codes else line).replace("\xa0", " ").lstrip("\ufeff")
 
 
-def _prefixes(lines: Iterable[str], anchor: re.Pattern[str]) -> list[str]:
+def _prefixes(text: str, anchor: re.Pattern[str]) -> list[str]:
     """Return the prefixes before the anchors as patterns, in the order in which they appear."""
     shapes: dict[str, None] = {}
-    anchors = ((line, match) for line in lines if (match := anchor.search(line)))
-    for line, match in islice(anchors, _ANCHORS_TRIED):
-        lead = line[: match.start()].rstrip().rstrip("|").rstrip()
+    line = -1
+    for match in islice(anchor.finditer(text), _ANCHORS_TRIED):
+        earliest = max(match.start() - 2 * LONGEST_PREFIX, 0)  # the rest can be style codes
+        start = text.rfind("\n", earliest, match.start()) + 1
+        if start == line or (start == 0 and earliest > 0):
+            continue
+        line = start
+        lead = _plain(text[start : match.start()]).strip().rstrip("|").rstrip()
         if lead and len(lead) <= LONGEST_PREFIX and not _RULE.fullmatch(lead):
-            shapes[_shape(lead.lstrip())] = None
+            shapes[_shape(lead)] = None
         if len(shapes) == MOST_PREFIXES:
             break
     return [*shapes]
