@@ -64,7 +64,10 @@ def test_a_cut_matrix_is_read_with_a_warning(cli: Cli) -> None:
     assert (outcome.code, json.loads(outcome.out)["cells"], outcome.err) == (
         0,
         [["X", "NV2"], ["NV2", "X"]],
-        "warning: -: rows: 1 of 2 rows are missing, from GPU1 on\n",
+        (
+            "warning: -: rows: 1 of 2 rows are missing, from GPU1 on\n"
+            "warning: -: affinities: cut, or not to be told apart without tabs: GPU0\n"
+        ),
     )
 
 

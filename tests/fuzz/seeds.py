@@ -314,8 +314,14 @@ def seeds(reader: str) -> Sequence[str]:
     return tuple(_SEEDS[reader]())
 
 
+def _two_hosts(text: str) -> str:
+    """Return *text* as two hosts print it at once, each line with its host and a time."""
+    at = "2025-03-11T08:22:31.123456789Z"
+    return "".join(f"node-{host}: {at} {line}\n" for line in text.splitlines() for host in "ab")
+
+
 def _topo_m() -> list[str]:
-    texts = [TEXT]
+    texts = [TEXT, _two_hosts(TEXT)]
     for name in _SNAPSHOTS:
         found = matrix(machine(name))
         texts.append(matrix_text(found, machine(name), Style(is_on=False)) + legend(found))
@@ -328,6 +334,7 @@ def _bandwidth_logs() -> list[str]:
         logs.nccl_tests(node, range(4), 300.0, wrong=1),
         logs.nccl_tests(node, range(4), 300.0, layout="old"),
         logs.nccl_json(node, range(4), 300.0),
+        _two_hosts(logs.nccl_tests(node, range(4), 300.0)),
         logs.perftest("mlx5_0", 390.0, gpu="1B:00"),
         logs.nvbandwidth(node, {(0, 1): 3.0}, 130.0, host=55.0),
         logs.nvbandwidth_json(node, 130.0),

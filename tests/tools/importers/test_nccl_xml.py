@@ -298,3 +298,14 @@ def test_a_file_without_gpus_of_nvidia_leaves_the_gpus_unknown(text: str) -> Non
     assert snapshot.gpus == ()
     (issue,) = (issue for issue in snapshot.issues if issue.hides_gpus)
     assert issue.reason == "the file names none of NVIDIA's, so the node's are not known"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Here is the dump:\n```xml\n", "\n```\n\nThanks!\n"),
+        ("root@node-a:~# cat topo.xml\n", "\nroot@node-a:~#"),
+    ],
+)
+def test_prose_a_fence_and_a_prompt_around_the_file_are_left_out(before: str, after: str) -> None:
+    assert parse_nccl_xml(f"{before}{DUMP[DUMP.index('<system') :]}{after}") == parse_nccl_xml(DUMP)

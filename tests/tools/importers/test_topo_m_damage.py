@@ -65,7 +65,55 @@ def test_an_nvlink_cell_at_the_end_of_a_cut_text_is_dropped() -> None:
     text = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\t X \tNV8\tNV8\t0\nGPU1\tNV8\t X \tNV1"
     cells = matrix(parse_topo_m(text)).cells
     assert cells == (("X", "NV8", "NV8"), ("NV8", "X", None), ("NV8", None, "X"))
-    assert matrix(parse_topo_m(f"{text}\n")).cells[1] == ("NV8", "X", "NV1")
+    # An editor and a fence end a paste with a line end.
+    assert matrix(parse_topo_m(f"{text}\n")).cells == cells
+    assert matrix(parse_topo_m(f"```\n{text}\n```\n")).cells == cells
+
+
+def test_a_list_of_cpus_before_missing_rows_may_be_cut() -> None:
+    head = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\t X \tNV8\tNV8\t0-23\n"
+    snapshot = parse_topo_m(f"{head}GPU1\tNV8\t X \tNV8\t0-2\n")
+    assert [gpu.cpu_affinity is None for gpu in snapshot.gpus] == [False, True, True]
+    snapshot = parse_topo_m(f"{head}GPU1\tNV8\t X \tNV8\t0-23\n")
+    assert [gpu.cpu_affinity is None for gpu in snapshot.gpus] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["node-a: ", "[pod/trainer-0/main] ", "2025-03-11T08:22:31.123456789Z ", "> ", "\x1b[0m"],
+)
+def test_a_prefix_before_every_line_is_left_out(prefix: str) -> None:
+    assert parse_topo_m("".join(prefix + line for line in TEXT.splitlines(True))) == parse_topo_m(
+        TEXT
+    )
+
+
+def test_fused_cells_are_split_as_there_is_one_way() -> None:
+    for fused in ("GPU0\t X NV4PXB", "GPU0\tXNV4\tPXB", "GPU0\tXNV4PXB"):
+        assert parse_topo_m(TEXT.replace("GPU0\t X \tNV4\tPXB", fused)) == parse_topo_m(TEXT)
+
+
+def test_a_matrix_of_pcie_says_that_it_hides_nvlinks() -> None:
+    text = ROWS.replace("NV4", "SYS")
+    assert parse_topo_m(text).issues == ()
+    (issue,) = parse_topo_m(f"$ nvidia-smi topo -mp\n{text}").issues
+    assert (issue.subject, "hides NVLinks" in issue.reason) == ("nvlinks", True)
+
+
+def test_a_markdown_table_is_read() -> None:
+    rows = [line.split("\t") for line in ROWS.splitlines() if line]
+    table = ["| " + " | ".join(row) + " |" for row in rows]
+    table.insert(1, "|" + "---|" * len(rows[0]))
+    assert parse_topo_m("\n".join(table)).pairs == parse_topo_m(ROWS).pairs
+    assert parse_topo_m("\n".join(table)).gpus == parse_topo_m(ROWS).gpus
+
+
+def test_rows_of_two_hosts_that_are_mixed_are_two_matrices() -> None:
+    both = zip(ROWS.splitlines(), OTHER.splitlines(), strict=False)
+    mixed = "\n".join(f"node-{at}: {line}" for pair in both for at, line in enumerate(pair))
+    snapshot = parse_topo_m(mixed)
+    assert snapshot.pairs == parse_topo_m(ROWS).pairs
+    assert "a second matrix" in snapshot.issues[-1].reason
 
 
 def test_a_text_that_ends_in_the_last_cell_of_a_row_is_cut() -> None:
@@ -103,7 +151,7 @@ def test_blanks_before_nothing_known_are_no_issue(tail: str) -> None:
         ("", "", "no header with GPU columns: not a matrix"),
         ("\tCPU Affinity\n", "", "no header with GPU columns: not a matrix"),
         ("\tGPU0\tGPU1\n", "", "no header with GPU columns: not a matrix"),
-        (TEXT.replace("\tPXB\t0-7", "PXB\t0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB'"),
+        (TEXT.replace("\tPXB\t0-7", "PXB0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB0-7'"),
         (TEXT.replace("\tPXB\t0-7", "\t0-7"), "GPU0/NIC0", "not a cell here: '0-7'"),
         (TEXT.replace("NIC0\tPXB\t", "NIC0\t"), "NIC0", "2 cells for 3 columns"),
         (TEXT.replace("\tSYS\t X ", "\tSYS\t X \tSYS"), "NIC0", "more cells than columns: 'SYS'"),
@@ -207,6 +255,7 @@ def test_text_behind_the_matrix_is_an_issue_and_names_nothing(
     assert snapshot.hcas == (Hca(name="mlx5_bond_0" if has_legend else "NIC0"),)
     assert snapshot.pairs == parse_topo_m(TEXT).pairs
     reason = f"{count} not read after the matrix and its legend, from {first!r} on"
+    reason += ": a second matrix, perhaps of another node" if behind == OTHER else ""
     assert snapshot.issues == (ProbeIssue(probe="topo-m", subject="text", reason=reason),)
 
 

@@ -27,7 +27,7 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.compare import Compared, Comparison, Explanation, compare
 from nodetopo.tools.bandwidth.expectation import text as expectation
 from nodetopo.tools.bandwidth.expectation import to_plain as expectation_to_plain
-from nodetopo.tools.bandwidth.log import Log
+from nodetopo.tools.bandwidth.log import Log, Problem
 from nodetopo.tools.bandwidth.operation import Operation, operation_in
 from nodetopo.tools.bandwidth.read import read
 from nodetopo.tools.bandwidth.table import Merged, merge
@@ -140,7 +140,14 @@ def _exit_code(log: Log, comparison: Comparison, *, strict: bool) -> int:
         return 1
     if strict and (Verdict.WARN in verdicts or log.problems):
         return 1
-    return 3 if Verdict.UNKNOWN in verdicts or not comparison.figures else 0
+    lacks = not comparison.figures or any(problem.is_missing for problem in log.problems)
+    return 3 if lacks or Verdict.UNKNOWN in verdicts else 0
+
+
+def _verdict(problem: Problem) -> Verdict:
+    if problem.is_missing:
+        return Verdict.UNKNOWN
+    return Verdict.FAIL if problem.is_error else Verdict.WARN
 
 
 # The answer.
@@ -163,8 +170,7 @@ def _answer(
         listed += f"{mark(verdict, style)} {output.pad(clean(name), width + 2)}{clean(text)}\n"
         listed += "".join(f"    {clean(line)}\n" for line in more)
     problems = "".join(
-        f"{style.paint(*(('✗', '31') if problem.is_error else ('!', '33')))} "
-        f"line {problem.line}: {clean(problem.text)}\n"
+        f"{mark(_verdict(problem), style)} line {problem.line}: {clean(problem.text)}\n"
         for problem in log.problems
     )
     others = f"not compared: {clean(', '.join(log.others))}\n" if log.others else ""
@@ -181,7 +187,8 @@ def _answer(
         for cause in comparison.explanations
     )
     if not log.figures:
-        listed = "no figure: the test printed no result\n"
+        is_there = log.others or any(problem.is_missing for problem in log.problems)
+        listed = "no figure\n" if is_there else "no figure: the test printed no result\n"
     return Answer(
         plain=_plain(log, comparison, snapshot, args, merged),
         table=head + listed + problems + others + causes,
@@ -295,7 +302,7 @@ def _plain(
             {
                 "line": problem.line,
                 "text": problem.text,
-                "verdict": "fail" if problem.is_error else "warn",
+                "verdict": _verdict(problem).value,
             }
             for problem in log.problems
         ],

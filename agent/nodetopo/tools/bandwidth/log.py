@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from nodetopo.formats.pasted import unwrapped
 from nodetopo.model.digits import is_digits
 from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms
 
@@ -99,11 +100,13 @@ class Problem:
 
     Attributes:
         is_error: the test failed or moved wrong data; else it is a warning.
+        is_missing: neither: the log lacks a result that the test had.
     """
 
     line: int
     text: str
     is_error: bool
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +126,10 @@ class Log:
     others: tuple[str, ...] = ()
 
 
-_TAG = re.compile(r"\[[0-9]{1,6}(?:,[0-9]{1,6})?\](?:<std(?:out|err)>:? ?)?|[0-9]{1,6}: ")
-"""Prefix of each line with ``mpirun --tag-output`` and ``srun --label``."""
-
-
-def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line of *text* with its number, without a launcher's prefix."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        cut = line[:LONGEST_LINE]
-        tag = _TAG.match(cut)
-        yield number, cut[tag.end() :] if tag and tag.end() < len(cut) else cut
+def lines(text: str, anchor: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """Yield each line of *text* with its number, without the prefix that *anchor* finds."""
+    for line in unwrapped(text, anchor, LONGEST_LINE):
+        yield line.number, line.text
 
 
 _TROUBLE = re.compile(
@@ -140,10 +137,12 @@ _TROUBLE = re.compile(
     r"NVML_ERROR_[A-Z_]+|Invalid value when checking the pattern|Couldn't |Failed to |"
     r"Unable to |Completion with error|error=[0-9]|Invalid number of GPUs|^ERROR: |"
     r"ASSERT in expression)|"
-    r"(?P<warning>NCCL WARN |WARNING: |Warning: )"
+    r"(?P<warning>NCCL WARN )"
 )
 """Messages of the tools and NCCL about failures: nccl-tests src/common.h and util.cu,
-nvbandwidth error_handling.h, perftest src/perftest_resources.c and cuda_memory.c."""
+nvbandwidth error_handling.h, perftest src/perftest_resources.c and cuda_memory.c. What launchers,
+ssh and perftest call a warning ("Permanently added … to the list of known hosts", "BW peak won't be
+measured in this run") says nothing about a result."""
 
 
 def trouble(number: int, line: str) -> Problem | None:
@@ -183,6 +182,12 @@ def unreadable(number: int, line: str) -> Problem:
 def failure(number: int, text: str) -> Problem:
     """Return the error *text*."""
     return Problem(line=number, text=text, is_error=True)
+
+
+def missing(number: int, test: str) -> Problem:
+    """Return that the log went on after the results of *test*, and lacks them."""
+    text = f"the results of {test} are missing: the log is cut"
+    return Problem(line=number, text=text, is_error=False, is_missing=True)
 
 
 def log_of(

@@ -21,7 +21,9 @@ from nodetopo.tools.bandwidth.log import (
     whole_in,
 )
 
-_PAIRS = re.compile(r"device_to_device_memcpy_(?:read|write)_ce|unidirectional_p2p_enabled")
+_PAIRS = re.compile(
+    r"device_to_device_memcpy_(?:read|write)_ce|unidirectional_p2p_enabled(?:_reads)?"
+)
 _HOST = re.compile(r"(?:host_to_device|device_to_host)_memcpy_ce")
 """Copies by copy engines, which the published figures are of. Those by kernels (``_sm``) reach
 other shares: 35 of 63 GB/s from the host of a sound H100 (nvbandwidth issue 24)."""

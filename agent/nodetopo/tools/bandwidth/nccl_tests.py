@@ -24,6 +24,7 @@ from nodetopo.tools.bandwidth.log import (
     gpu_at,
     lines,
     log_of,
+    missing,
     number_in,
     shortened,
     trouble,
@@ -38,11 +39,12 @@ _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>[0-9]{1,6})\s(?:\s*Group\s+[0-9]{1,6})?(?:\s*Pid\s+[0-9]{1,10})?"
     r"\s+on\s+(?P<host>\S{1,255})\s+device\s+[0-9]{1,4}\s+\[(?P<pci>[^\]]{1,32})\]"
 )
+_LOOKS = re.compile(r"#[ \t]+Rank[ \t]+[0-9]+ |\bsize[ \t|]+count[ \t].{0,200}\bbusbw\b")
 _BUS = re.compile(r"0x(?P<bus>[0-9a-fA-F]{1,2})")
 _PCI = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
 )
-_HEADER = re.compile(r"#\s+size\s+count\s.*\bbusbw\b")
+_HEADER = re.compile(r"(?:#|^)\s*size\s+count\s.*\bbusbw\b")
 _START = re.compile(r"# nThread (?P<threads>[0-9]{1,4}) nGpus (?P<gpus>[0-9]{1,4}) ")
 _RANKS = re.compile(r"NCCL INFO .{0,200}\brank [0-9]{1,6} n[rR]anks (?P<ranks>[0-9]{1,6})\b")
 _NAME = re.compile(r"# Collective test starting: (?P<name>\S{1,100})")
@@ -52,6 +54,10 @@ _PROGRAM = re.compile(
 )
 _BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>[0-9]{1,18})")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verdict>\s+FAILED)?")
+_ANCHOR = re.compile(
+    r"#\s+Rank\s+[0-9]{1,6}\s|# nThread [0-9]+ nGpus |#\s*size\s+count\s|# nccl-tests version "
+    r"|# Collective test starting: |#\s*Out of bounds values\s*:|#\s*Avg bus bandwidth\s*:"
+)
 
 SENDRECV = Operation.SENDRECV
 """Each rank sends to the next and receives from the previous: two ranks measure their pair."""
@@ -68,7 +74,7 @@ def is_log(text: str) -> bool:
     """Return whether *text* looks like a log of this tool."""
     if text.lstrip()[:1] == "{":
         return '"average_bus_bandwidth"' in text or '"bus_bw"' in text
-    return bool(_START.search(text) or re.search(r"^.{0,40}#\s+Rank\s+[0-9]+ ", text, re.MULTILINE))
+    return bool(_START.search(text) or _LOOKS.search(text))
 
 
 @dataclass(slots=True)
@@ -81,7 +87,11 @@ class _Row:
 
 @dataclass(slots=True)
 class _Run:
-    """One start of a test."""
+    """One start of a test.
+
+    Attributes:
+        goes_on: the log has what the test prints after its results.
+    """
 
     name: str | None = None
     ranks: list[tuple[int, LoggedGpu]] = field(default_factory=list)
@@ -91,6 +101,7 @@ class _Run:
     line: int = 1
     algorithms: Algorithms = UNRESTRICTED
     least_ranks: int = 0
+    goes_on: bool = False
 
     @property
     def is_blank(self) -> bool:
@@ -110,7 +121,7 @@ def read(text: str) -> Log:
     problems: list[Problem] = []
     program: str | None = None  # the last that a line names, such as a command above the log
     settings = Reader()
-    for number, line in lines(text):
+    for number, line in lines(text, _ANCHOR):
         stripped = line.strip()
         current = settings.read(line, runs[-1].algorithms if runs else None)
         if current is not None:
@@ -145,8 +156,11 @@ def read(text: str) -> Log:
             runs[-1].columns = tuple(stripped.lstrip("#").split())
         elif is_digits(stripped[:1]) and runs and runs[-1].columns:
             problems += _row(runs[-1], number, stripped)
-        elif cause := _verdict(line):
-            problems.append(failure(number, cause))
+        elif _BOUNDS.search(line) or _AVERAGE.search(line):
+            if runs:
+                runs[-1].goes_on = True
+            if cause := _verdict(line):
+                problems.append(failure(number, cause))
     return _log(runs, problems)
 
 
@@ -200,7 +214,9 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
             problems.append(failure(run.ranks[0][0], text))
             continue
         if not run.rows:
-            if run.ranks:
+            if run.goes_on:
+                problems.append(missing(run.line, run.name or "a test"))
+            elif run.ranks:
                 text = "the test ended before its first result"
                 problems.append(failure(run.line, text))
             continue

@@ -33,7 +33,11 @@ _DEVICE = re.compile(
 _RUNNING = re.compile(r"Running (?P<test>\w{1,100})\.")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (?P<test>\w{1,100}) ")
 _TITLE = re.compile(r"^memcpy .*\((?:GB/s)\)\s*$")
-_MEMCPY = re.compile(r"^memcpy (?:CE|SM) [CG]PU\(row\)", re.MULTILINE)
+_MEMCPY = re.compile(r"\bmemcpy (?:CE|SM) [CG]PU\(row\)")
+_ANCHOR = re.compile(
+    r"nvbandwidth Version|\bmemcpy (?:CE|SM) [CG]PU\(row\)|Running \w{1,100}_(?:ce|sm)\.|"
+    r"Device [0-9]{1,4}: NVIDIA "
+)
 
 
 def is_log(text: str) -> bool:
@@ -55,7 +59,8 @@ def read(text: str) -> Log:
     problems: list[Problem] = []
     matrices: list[Matrix] = []
     test, matrix = TOOL, None
-    for number, line in lines(text):
+    for number, indented in lines(text, _ANCHOR):
+        line = indented.strip()
         if running := _RUNNING.match(line):
             test, matrix = running["test"], None
         elif _TITLE.match(line):
@@ -64,11 +69,11 @@ def read(text: str) -> Log:
         elif total := _SUM.match(line):
             if matrices and matrices[-1].test == TOOL:  # the lines above it were cut off
                 matrices[-1].test = total["test"]
-        elif line.startswith("Device ") and (device := _DEVICE.match(line.rstrip())):
+        elif line.startswith("Device ") and (device := _DEVICE.match(line)):
             add_gpu(gpus, device)
-        elif matrix is not None and is_digits(line.strip()[:1]):
+        elif matrix is not None and is_digits(line[:1]):
             problems += matrix.read(number, line)
-        elif matrix is not None and matrix.rows and not line.strip():
+        elif matrix is not None and matrix.rows and not line:
             matrix = None
         elif (problem := trouble(number, line)) is not None:
             problems.append(problem)

@@ -31,7 +31,7 @@ from nodetopo.tools.bandwidth.log import (
 TOOL = "perftest"
 
 _TITLE = re.compile(
-    r"^\s{4,}(?P<test>(?:Send|RDMA_Write|RDMA_Read|Atomic)\S{0,20})"
+    r"^\s*(?P<test>(?:Send|RDMA_Write|RDMA_Read|Atomic)\S{0,20})"
     r"\s(?P<rest>[A-Za-z _]{0,60})Test\s*$"
 )
 _DEVICE = re.compile(r"\bDevice\s+: (?P<name>\S{1,64})\s*$")
@@ -56,13 +56,15 @@ _GB_PER_S = {
 }
 """GB/s of 10^9 bytes that a unit is."""
 
+_ANCHOR = re.compile(r"#bytes|\bDual-port +: O|(?:Send|RDMA_Write|RDMA_Read) (?:BW|Lat)\w* Test")
+
 _AVERAGE = re.compile(r"BW average\[")
 _TIMES = re.compile(r"t_avg\[usec\]")
 
 
 def is_log(text: str) -> bool:
     """Return whether *text* looks like a log of this tool."""
-    return bool(_HEADER.search(text) or re.search(r"^ Dual-port +: O", text, re.MULTILINE))
+    return bool(_HEADER.search(text) or re.search(r"\bDual-port +: O", text))
 
 
 @dataclass(slots=True)
@@ -103,12 +105,15 @@ def read(text: str) -> Log:
     runs: list[_Run] = []
     problems: list[Problem] = []
     cuda = _Cuda()
-    for number, line in lines(text):
+    for number, line in lines(text, _ANCHOR):
         if title := _TITLE.match(line):
             rest = title["rest"]
+            test = f"{title['test']} {rest.strip()}".strip()
+            if runs and _is_other_end(runs[-1], test, problems):
+                continue
             runs.append(
                 _Run(
-                    test=f"{title['test']} {rest.strip()}".strip(),
+                    test=test,
                     is_both_ways="Bidirectional" in rest,
                     is_latency="Latency" in rest,
                     gpu=cuda.gpu,
@@ -142,6 +147,16 @@ def read(text: str) -> Log:
         elif (problem := trouble(number, line)) is not None:
             problems.append(problem)
     return _log(runs, problems)
+
+
+def _is_other_end(run: _Run, test: str, problems: list[Problem]) -> bool:
+    """Return whether a title of *test* after *run* is its client's or server's, in one terminal.
+
+    Both ends of a loopback print to it, and mix their lines: the first has no result yet, and no
+    error. The rows of both belong to the same transfer.
+    """
+    is_before_rows = run.test == test and run.column is None and not run.rows
+    return is_before_rows and not any(problem.line > run.line for problem in problems)
 
 
 def _read_cuda(cuda: _Cuda, line: str) -> bool:

@@ -6,12 +6,14 @@ with an active port, the switches above them, and the NUMA nodes above those. Fi
 follows NCCL's xml.cc and topo.cc.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from nodetopo.errors import DecodeError
+from nodetopo.formats.pasted import body
 from nodetopo.model.gpu import C2c, Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.limits import (
@@ -59,6 +61,9 @@ _KNOWN = frozenset(("system", "cpu", "pci", "gpu", "nvlink", "c2c", "nic", "net"
 _VERSION = 1
 """``NCCL_TOPO_XML_VERSION`` (xml.h); AMD's RCCL has separate versions."""
 
+_FIRST = re.compile(r"<system\b")
+"""The root, which a prompt, a fence or prose can precede in a paste."""
+
 _EXTENDED = 15
 """CPUID leaf 1: the extended family counts only where the family is 15 (AMD, Intel manuals)."""
 
@@ -81,7 +86,7 @@ def parse_nccl_xml(text: str) -> Snapshot:
         DecodeError: not XML, not an NCCL topology, of several hosts, or with an impossible value;
             its path names the element, e.g. ``cpu[0].pci[2].busid``.
     """
-    root = read_tree(text)
+    root = read_tree(body(text, _FIRST, "</system>"))
     version = _checked_version(root)
     cpus = list(root.every("cpu"))
     if len(cpus) > MAX_NUMA_NODES:

@@ -92,7 +92,7 @@ def parse_topo_m(text: str) -> Snapshot:
     other text, cause issues too.
 
     Raises:
-        DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
+        DecodeError: no matrix, or one with missing or contradicting cells, or another
             vendor's; its path names the row, or the row and column.
     """
     if len(text) > MAX_BYTES:
@@ -125,7 +125,7 @@ def parse_topo_m(text: str) -> Snapshot:
         data_directs=tuple(directs) or None,
         issues=tuple(
             ProbeIssue(probe=_PROBE, subject=subject, reason=reason)
-            for subject, reason in _issues(table, legend)
+            for subject, reason in _issues(table, legend, has_links=_has_links(table, text))
         ),
     )
 
@@ -180,16 +180,8 @@ def _list(row: Row, column: str, text: str) -> CpuSet | None:
 
 
 def _pairs(table: Table, names: Mapping[str, str], text: str) -> Iterator[ReportedPair]:
-    """Yield each pair of devices that is kept, once.
-
-    ``topo -mp`` shows PCIe only: its legend ends with PIX and has no ``NV#``.
-    """
-    is_pci_legend = any(map(_PCI_ONLY_LAST.match, table.rest)) and not any(
-        map(_NVLINK.match, table.rest)
-    )
-    has_links = (not is_pci_legend and re.search(r"\btopo\s+-mp\b", text) is None) or any(
-        cell.startswith("NV") for row in table.rows for cell in row.cells
-    )
+    """Yield each pair of devices that is kept, once."""
+    has_links = _has_links(table, text)
     for at, row in enumerate(table.rows):
         for column, cell in zip(table.devices[at + 1 :], row.cells[at + 1 :], strict=True):
             if row.name not in names or column not in names:
@@ -205,10 +197,25 @@ def _pairs(table: Table, names: Mapping[str, str], text: str) -> Iterator[Report
                 yield ReportedPair(a=a, b=b, closeness=Closeness[cell], nvlinks=nvlinks)
 
 
+def _has_links(table: Table, text: str) -> bool:
+    """Return whether the matrix shows NVLinks.
+
+    ``topo -mp`` shows PCIe only: its legend ends with PIX and has no ``NV#``.
+    """
+    if any(cell.startswith("NV") for row in table.rows for cell in row.cells):
+        return True
+    is_pci_legend = any(map(_PCI_ONLY_LAST.match, table.rest)) and not any(
+        map(_NVLINK.match, table.rest)
+    )
+    return not is_pci_legend and re.search(r"\btopo\s+-mp\b", text) is None
+
+
 def _issues(
-    table: Table, legend: Mapping[str, tuple[LegendEntry, ...]]
+    table: Table, legend: Mapping[str, tuple[LegendEntry, ...]], *, has_links: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield subject and reason of each issue."""
+    if not has_links:
+        yield "nvlinks", "`topo -mp` hides NVLinks: not known; `nvidia-smi topo -m` shows them"
     if missing := table.devices[len(table.rows) :]:
         count = f"{len(missing)} of {len(table.devices)}"
         yield "rows", f"{count} rows are missing, from {missing[0]} on"
@@ -226,7 +233,9 @@ def _issues(
     if table.unread:
         lines = "1 line is" if len(table.unread) == 1 else f"{len(table.unread)} lines are"
         first = " ".join(table.unread[0].split())
-        yield "text", f"{lines} not read after the matrix and its legend, from {first[:40]!r} on"
+        what = ": a second matrix, perhaps of another node" if table.has_second else ""
+        where = "after the matrix and its legend"
+        yield "text", f"{lines} not read {where}, from {first[:40]!r} on{what}"
 
 
 def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:

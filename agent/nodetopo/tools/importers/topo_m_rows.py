@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from nodetopo.errors import DecodeError
+from nodetopo.formats.pasted import unwrapped
 from nodetopo.model.limits import MAX_GPUS, MAX_HCAS
 
 CURE = "give the whole output of `nvidia-smi topo -m`, as it was printed"
@@ -29,10 +30,10 @@ _HCA = re.compile(r"NIC[0-9]{1,4}|[a-z][a-z_-]*[0-9][a-z0-9_-]*")
 """``NIC0``, or the device's own name as drivers before about R515 print it: ``mlx5_0``, or
 ``rocep1s0f0`` and ``rdmap16s27`` where udev names by place (rdma-core, ``rdma_rename``)."""
 
-_ANSI = re.compile(
-    r"(?:\x1b|\^\[|\\(?:u001b|x1b|033|e))(?:\[[0-9;]*[A-Za-z]|\([0B])|\[[04]m",
+_ANCHOR = re.compile(
+    r"GPU[0-9]{1,4}\s+(?:X\s|GPU[0-9]|NIC[0-9]|DD[0-9]|NVMe[0-9]|mlx[0-9]|CPU Affinity)"
 )
-"""A terminal's style code; its escape byte can be spelled out, as by ``cat -v`` and JSON."""
+"""The first words of a header, or the first row: what stands before them is a prefix."""
 
 _LEAD = re.compile(r"[\s>#\ufeff]*")
 """The prefix of a quoted, indented or commented line."""
@@ -40,6 +41,8 @@ _LEAD = re.compile(r"[\s>#\ufeff]*")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _PCI_WORDS = r"X|PIX|PXB|PHB|NODE|SYS|SOC"
 CELL = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}|\?")
+_FUSED = re.compile(rf"(?<!\S)(?:{_PCI_WORDS}|NV[0-9]{{1,3}}){{2,}}(?!\S)")
+_EACH = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}")
 _CELL_START = re.compile(r"PI?|PX|PH|NO?|NOD|SY?|SO|NV")
 """The beginning of a cell in a truncated text."""
 
@@ -96,30 +99,30 @@ class Table:
     Attributes:
         rest: the lines after the rows up to a second matrix: the legends.
         unread: the lines after the rows outside legends, including a second matrix.
+        has_second: whether a second matrix follows.
     """
 
     devices: tuple[str, ...]
     rows: tuple[Row, ...]
     rest: tuple[str, ...]
     unread: tuple[str, ...]
+    has_second: bool = False
 
 
 def read_table(text: str) -> Table:
     """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
 
     Raises:
-        DecodeError: no matrix, or one with missing, fused or contradicting cells, or another
+        DecodeError: no matrix, or one with missing or contradicting cells, or another
             vendor's; its path names the row, or the row and column.
     """
     raw = text.splitlines()
     if len(raw) > MAX_LINES:
         raise DecodeError("", f"{len(raw)} lines, of which {MAX_LINES} are read at most", CURE)
-    # Web pages have no-break spaces in place of blanks.
+    first, *others = _sources(text)
     lines = [
-        ""
-        if _FENCE.match(line)
-        else _LEAD.sub("", _ANSI.sub("", line.replace("\xa0", " ")), count=1)
-        for line in raw
+        "" if _FENCE.match(line) else _FUSED.sub(_split, _LEAD.sub("", line, count=1))
+        for line in first
     ]
     at, devices, columns = _header(lines)
     is_open = not text.endswith(("\n", "\r"))
@@ -132,7 +135,32 @@ def read_table(text: str) -> Table:
     behind = lines[end:]
     second = next((at for at, line in enumerate(behind) if _is_header(line.split())), len(behind))
     unread = [*_outside_legends(behind[:second]), *filter(str.strip, behind[second:])]
-    return Table(devices=devices, rows=rows, rest=tuple(behind[:second]), unread=tuple(unread))
+    unread += [line for source in others for line in source if line.strip()]
+    has_second = second < len(behind) or bool(others)
+    return Table(
+        devices=devices,
+        rows=rows,
+        rest=tuple(behind[:second]),
+        unread=tuple(unread),
+        has_second=has_second,
+    )
+
+
+def _split(fused: re.Match[str]) -> str:
+    """Return the cells of a word such as ``NODENODE``, where a blank got lost.
+
+    No cell is the beginning of another but ``NV1`` of ``NV18``, after which no cell begins with a
+    digit: there is one way to split.
+    """
+    return " ".join(_EACH.findall(fused[0]))
+
+
+def _sources(text: str) -> list[list[str]]:
+    """Return the lines of each source that *text* has, without their prefixes."""
+    sources: dict[int, list[str]] = {0: []}
+    for line in unwrapped(text, _ANCHOR):
+        sources.setdefault(line.source, []).append(line.text)
+    return list(sources.values())
 
 
 def _is_header(words: list[str]) -> bool:
@@ -240,6 +268,8 @@ def _rows(
         last = at
     if rows and not any(lines[last + 1 :]):
         is_cut = is_open and last == len(lines) - 1
+        # An editor or a fence ends every paste with a line end, so missing rows tell of a cut, too.
+        is_cut = is_cut or (len(rows) < len(devices) and not _is_whole(rows[-1], rows[:-1]))
         rows[-1:] = _last_row(rows[-1], rows[:-1], is_cut=is_cut)
     missing = devices[len(rows) :]
     goes_on = any(
@@ -253,12 +283,21 @@ def _rows(
     return tuple(rows), end
 
 
+def _is_whole(row: Row, others: list[Row]) -> bool:
+    """Return whether the end of *row* is no beginning: ``N/A``, or that of one of *others*."""
+
+    def end(row: Row) -> tuple[str, str, str]:
+        return row.cpu_affinity, row.numa_affinity, row.gpu_numa_id
+
+    return row.gpu_numa_id == "N/A" or (any(end(row)) and end(row) in map(end, others))
+
+
 def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
     """Yield the final *row* of the text, without possibly truncated parts.
 
     Args:
         others: the rows before it.
-        is_cut: whether the text ends without a line end, so that the last word may be truncated.
+        is_cut: whether the last word may be truncated.
     """
     shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
     has_affinities = bool(
