@@ -35,6 +35,15 @@ def corpus() -> Path:
     return Path(directory)
 
 
+@pytest.fixture(scope="session")
+def field(corpus: Path) -> Path:
+    """Return the directory of others' files beside the captures; skip where it is not there."""
+    found = corpus.parent / "field"
+    if not found.is_dir():
+        pytest.skip(f"{found} is not there")
+    return found
+
+
 @pytest.fixture(params=sorted(path.name for path in NODES.iterdir() if path.is_dir()))
 def node_dir(request: pytest.FixtureRequest) -> Path:
     """Return the directory of each machine under `tests/nodes` in turn."""

@@ -39,9 +39,42 @@ PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
         ("superbench-nccl_reduce.log", "dgx-a100", UNKNOWN),
     ],
 )
-def test_a_sound_node_does_not_fail(corpus: Path, name: str, of: str, verdict: Verdict) -> None:
+def test_a_sound_node_does_not_fail(field: Path, name: str, of: str, verdict: Verdict) -> None:
     node = machine(of)
-    log = read((corpus.parent / "field/nccl-check" / name).read_text("utf-8"))
+    log = read((field / "nccl-check" / name).read_text("utf-8"))
     gpus = node.gpus if log.figures[0].lacks is None else ()
     (one,) = compare(log, node, gpus=gpus).figures
     assert one.verdict is verdict, one.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        *((f"e-{kind}.txt", 1) for kind in ("ansi", "boxed", "crlf", "kubectl-ts", "mpirun-ts")),
+        ("e-pdsh.txt", 1),
+        ("e-quoted.md", 1),
+        ("g-nvbw-kubectl-ts.txt", 15),
+        ("g-perftest-pdsh.txt", 1),
+        ("f-ssh-warning-plus-good.log", 1),
+        *((f"{name}-0.txt", 1) for name in ("aws-batch", "aws-nccl", "deepops-slurmperf")),
+        ("deepops-roce-1.txt", 1),
+        ("nvbw24-derived-ce.txt", 16),
+        ("nvbw50-a6000x6.txt", 15),
+        ("rtx6k-p2p-0.txt", 15),
+        ("superbench-ib_loopback_8M_size.log", 2),
+        ("superbench-ib_loopback_all_sizes.log", 1),
+        ("tag-mpirun.log", 1),
+        ("tag-srun.log", 1),
+    ],
+)
+def test_a_log_has_its_figures_and_no_problem_whatever_it_is_wrapped_in(
+    field: Path, name: str, figures: int
+) -> None:
+    log = read((field / "nccl-check" / name).read_text("utf-8"))
+    assert (len(log.figures), log.problems) == (figures, ())
+
+
+def test_a_log_whose_results_were_cut_out_is_no_failure(field: Path) -> None:
+    log = read((field / "nccl-check/dranet-site-gke-1.txt").read_text("utf-8"))
+    assert [(problem.is_error, problem.is_missing) for problem in log.problems] == [(False, True)]
+    assert log.figures == ()

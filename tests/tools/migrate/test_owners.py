@@ -245,12 +245,7 @@ def test_the_name_of_another_programs_chart_tells_it_by_keys_that_all_have(
         ("other-plugin", False, "another device plugin"),
     ],
 )
-def test_files_as_people_have_them(
-    corpus: Path, name: str, is_lossless: bool, program: str
-) -> None:
-    file = corpus.parent / "field" / "migrate" / f"{name}.yaml"
-    if not file.exists():
-        pytest.skip(f"{file} is not there")
-    found = _report(file.read_text("utf-8"))
+def test_files_as_people_have_them(field: Path, name: str, is_lossless: bool, program: str) -> None:
+    found = _report((field / "migrate" / f"{name}.yaml").read_text("utf-8"))
     assert found.is_lossless is is_lossless
     assert program in found.findings[0].program
