@@ -39,7 +39,11 @@ def test_pods_of_a_real_kubelet_are_on_the_page(
 ) -> None:
     for name, count in (("trainer-0", 4), ("server-7d9f", 1)):
         cluster.pods.run(guaranteed(name, h100.name, {"cpu": 4, "memory": "1Gi", GPU: count}))
-    allocated = status(page_url(h100))["allocations"]
+    # A thread of its own writes the reasons, after the answers.
+    allocated = wait_for(
+        "both allocations",
+        lambda: len(rows := status(page_url(h100))["allocations"]) >= 2 and rows,
+    )
     assert [row["by"] in ("nodetopo", "the kubelet") for row in allocated[:2]] == [True, True]
     # A fresh daemon lists the pods at once; this one may have done so a minute ago.
     h100.agent.stop()
