@@ -241,3 +241,22 @@ class NodeWatch(Watch):
             self._has_seen, self._last = True, node
             for listener in self._listeners:
                 listener(node)
+
+
+class PodWatch(Watch):
+    """Follows the whole pods of one node.
+
+    It needs permission to ``watch`` pods; RBAC cannot limit it to the pods of one node, but the
+    field selector does. A proxy can ignore that, so :meth:`take` gets pods of other nodes, too.
+    """
+
+    def __init__(self, kubeconfig: Path | None, node: str) -> None:
+        """Ask nothing yet."""
+        super().__init__(
+            kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
+        )
+        self._node = node
+
+    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
+        """Open the stream."""
+        return api.watch("/api/v1/pods", query, silence_s)

@@ -15,8 +15,7 @@ from nodetopo.components.gpus.placement import Placement, Variant
 from nodetopo.formats.responses import part, parts, texts
 from nodetopo.kernel.events import PodEvent
 from nodetopo.kernel.requester import PodName, Requester, Requesters
-from nodetopo.kubeapi.client import Api, Stream
-from nodetopo.kubeapi.watch import Watch
+from nodetopo.kubeapi.watch import PodWatch
 from nodetopo.model.digits import is_digits
 
 ANNOTATION = "nodetopo.io/placement-policy"
@@ -51,12 +50,8 @@ class OwnPod:
     init_requests: frozenset[str]
 
 
-class OwnPods(Watch):
-    """Follows the pods of one node; one thread runs it, any thread can ask.
-
-    It needs permission to ``watch`` pods; RBAC cannot limit it to the pods of one node, but the
-    field selector does.
-    """
+class OwnPods(PodWatch):
+    """Follows the pods of one node; one thread runs it, any thread can ask."""
 
     LOST = "pods not followed"
     AGAIN = "pods followed again"
@@ -66,21 +61,14 @@ class OwnPods(Watch):
 
         *post* takes Events on pods with an unknown policy; ``None`` where policies do not count.
         """
-        super().__init__(
-            kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
-        )
-        self._node = node
+        super().__init__(kubeconfig, node)
         self._post = post
         self._pods: OrderedDict[PodName, OwnPod] = OrderedDict()
-
-    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
-        return api.watch("/api/v1/pods", query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
         """Record a pod, or forget one that has ended."""
         metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
-        if spec.get("nodeName") != self._node:  # a proxy can ignore the selector
+        if spec.get("nodeName") != self._node:
             return
         name = str(metadata.get("namespace")), str(metadata.get("name"))
         if kind == "DELETED" or status.get("phase") in ("Succeeded", "Failed"):

@@ -20,8 +20,7 @@ from nodetopo.formats.responses import moment, part, parts, texts
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kernel.settings.own import KernelSettings
 from nodetopo.kernel.settings.values import duration
-from nodetopo.kubeapi.client import Api, Stream
-from nodetopo.kubeapi.watch import Watch
+from nodetopo.kubeapi.watch import PodWatch
 from nodetopo.outage import Outage
 from nodetopo.probes.kubelet.podresources import PodResources
 
@@ -59,13 +58,12 @@ class _Known(NamedTuple):
     owner: str | None
 
 
-class PodRunTimes(Watch):
+class PodRunTimes(PodWatch):
     """Follows the pods of one node; one thread runs it, any thread can ask.
 
-    It needs permission to ``watch`` pods; RBAC cannot limit it to the pods of one node, but the
-    field selector does. A Job is read once, for its deadline; without permission to ``get`` Jobs
-    the deadline is unknown. Succeeded pods form the history of their owner, for the life of this
-    process; at its start the server lists those that still exist.
+    A Job is read once, for its deadline; without permission to ``get`` Jobs the deadline is
+    unknown. Succeeded pods form the history of their owner, for the life of this process; at its
+    start the server lists those that still exist.
     """
 
     LOST = "run times not followed"
@@ -73,23 +71,16 @@ class PodRunTimes(Watch):
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
         """Send no request yet."""
-        super().__init__(
-            kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
-        )
-        self._node = node
+        super().__init__(kubeconfig, node)
         self._running: OrderedDict[PodName, _Known] = OrderedDict()
         self._runs: OrderedDict[str, deque[float]] = OrderedDict()
         self._counted: OrderedDict[str, None] = OrderedDict()
         self._jobs: OrderedDict[str, float | None] = OrderedDict()
 
-    def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
-        return api.watch("/api/v1/pods", query, silence_s)
-
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
         """Record a pod's facts, or its run time once it has ended."""
         metadata, spec, status = (part(found, name) for name in ("metadata", "spec", "status"))
-        if spec.get("nodeName") != self._node:  # a proxy can ignore the selector
+        if spec.get("nodeName") != self._node:
             return
         name = str(metadata.get("namespace")), str(metadata.get("name"))
         start, controller = moment(status.get("startTime")), _controller(metadata)
