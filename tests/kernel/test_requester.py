@@ -8,8 +8,9 @@ import pytest
 from nodetopo.deviceplugin.service import Answers
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.requester import Lookups, PodName, Requester, Requesters
-from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
+from tests.listed_pods import listed_pod
 
 GPU, HCA, OTHER = "nvidia.com/gpu", "rdma/hca", "example.com/fpga"
 
@@ -39,23 +40,7 @@ class Kubelet:
         self.lists += 1
         if self.is_silent:
             raise UnreadableError("the kubelet is busy", "wait")
-        return [
-            Pod(
-                namespace=namespace,
-                name=name,
-                containers=tuple(
-                    Container(
-                        name=container,
-                        devices=tuple(
-                            AssignedDevices(resource=resource, ids=ids)
-                            for resource, ids in held.items()
-                        ),
-                    )
-                    for container, held in containers.items()
-                ),
-            )
-            for (namespace, name), containers in self.pods.items()
-        ]
+        return [listed_pod(*name, containers) for name, containers in self.pods.items()]
 
     def add(self, name: str, *containers: str) -> None:
         """Begin to admit a pod."""

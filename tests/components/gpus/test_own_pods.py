@@ -18,10 +18,11 @@ from nodetopo.components.gpus.placement import Placement
 from nodetopo.kernel.events import PodEvent
 from nodetopo.kernel.requester import Requesters
 from nodetopo.machines.bundled import machine
-from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
 from tests.deviceplugin.machines import whole
 from tests.kubeapi.fake_pods import FakePods, added, followed
+from tests.listed_pods import listed_pod
 
 GPU, HCA = "nvidia.com/gpu", "rdma/hca"
 DGX = machine("dgx-1v")
@@ -166,23 +167,7 @@ class Choices:
 
     def held(self) -> list[Pod]:
         """Answer as the kubelet's List does."""
-        return [
-            Pod(
-                namespace="ml",
-                name=name,
-                containers=tuple(
-                    Container(
-                        name=container,
-                        devices=tuple(
-                            AssignedDevices(resource=resource, ids=ids)
-                            for resource, ids in held.items()
-                        ),
-                    )
-                    for container, held in containers.items()
-                ),
-            )
-            for name, containers in self.listed.items()
-        ]
+        return [listed_pod("ml", *named) for named in self.listed.items()]
 
     def ask(self, name: str, container: str, *free: int, size: int = 2) -> list[int]:
         """Choose for a container of a pod under admission, and give it."""

@@ -18,7 +18,8 @@ from nodetopo.components.gpus.told_pods import (
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.events import PodEvent
-from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.model.pod import Pod
+from tests.listed_pods import listed_pod
 
 GPU, HCA = "nvidia.com/gpu", "rdma/hca"
 START = datetime(2026, 11, 26, 9, 0, tzinfo=UTC)
@@ -41,23 +42,7 @@ class Node:
         self.lists += 1
         if self.is_silent:
             raise UnreadableError("the kubelet is busy", "wait")
-        return [
-            Pod(
-                namespace="ml",
-                name=name,
-                containers=tuple(
-                    Container(
-                        name=container,
-                        devices=tuple(
-                            AssignedDevices(resource=resource, ids=ids)
-                            for resource, ids in held.items()
-                        ),
-                    )
-                    for container, held in containers.items()
-                ),
-            )
-            for name, containers in self.listed.items()
-        ]
+        return [listed_pod("ml", *named) for named in self.listed.items()]
 
     def follow(self, name: str) -> None:
         """Have the watch show a pod."""

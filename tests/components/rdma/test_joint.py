@@ -16,12 +16,13 @@ from nodetopo.deviceplugin.service import Answers
 from nodetopo.kernel.requester import Lookups, Requesters
 from nodetopo.model.codec import decode
 from nodetopo.model.nvlink import Closeness
-from nodetopo.model.pod import AssignedDevices, Container, Pod
+from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
 from nodetopo.rdma.identity import remembered_hcas
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import Pool, SharingMode
 from tests.deviceplugin.machines import whole
+from tests.listed_pods import listed_pod
 
 NODES = Path(__file__).parents[2] / "nodes"
 HGX = decode((NODES / "h100x8-nvswitch-2numa-8cx7" / "snapshot.json").read_text("utf-8")).snapshot
@@ -296,22 +297,7 @@ class Listed:
 
     def listed(self) -> list[Pod]:
         """Answer as the kubelet's List does."""
-        return [
-            Pod(
-                namespace="ml",
-                name=name,
-                containers=(
-                    Container(
-                        name="work",
-                        devices=tuple(
-                            AssignedDevices(resource=resource, ids=ids)
-                            for resource, ids in held.items()
-                        ),
-                    ),
-                ),
-            )
-            for name, held in self.pods.items()
-        ]
+        return [listed_pod("ml", name, {"work": held}) for name, held in self.pods.items()]
 
     def give(self, name: str, resource: str, size: int) -> list[int]:
         """Choose for the pod, which is admitted now, and give; return positions."""

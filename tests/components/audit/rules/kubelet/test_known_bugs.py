@@ -10,10 +10,10 @@ from nodetopo.components.audit.rules.kubelet import known_bugs
 from nodetopo.components.audit.rules.kubelet.inputs import ATTRIBUTES
 from nodetopo.model.kubelet_state import CpuState, KubeletState
 from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
-from nodetopo.model.pod import AssignedDevices, Container, Pod
 from nodetopo.model.snapshot import Snapshot
 from tests.components.audit.judge import NODE, SETTINGS, healthy, result
 from tests.components.audit.rules.kubelet.kubelet_node import missing, node, skipped
+from tests.listed_pods import listed_pod
 
 RESTARTS = "ends running pods with devices when it restarts (kubernetes issue 118559)"
 DEVICES = (
@@ -236,21 +236,7 @@ def holding(version: str, **pods: dict[str, tuple[str, ...]]) -> Snapshot:
     return replace(
         of(version),
         pods=tuple(
-            Pod(
-                namespace="ml",
-                name=name,
-                containers=(
-                    Container(
-                        name="work",
-                        devices=tuple(
-                            AssignedDevices(resource=resource, ids=ids)
-                            for resource, ids in held.items()
-                        ),
-                    ),
-                    Container(name="log"),
-                ),
-            )
-            for name, held in pods.items()
+            listed_pod("ml", name, {"work": held, "log": {}}) for name, held in pods.items()
         ),
     )
 
