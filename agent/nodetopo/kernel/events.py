@@ -103,6 +103,10 @@ class PodEvent(NodeEvent):
     uid: str
 
 
+Post = Callable[[PodEvent], None]
+"""Takes Events on pods and never blocks."""
+
+
 def utc_now() -> datetime:
     """Return the current time for people."""
     return datetime.now(UTC)

@@ -216,7 +216,6 @@ class Requesters:
         with self._lock:
             current, self._current = self._current, None
             self._granted = frozenset((resource, name) for name in ids)
-            self._ours = self._ours | {resource}
             if current is not None and current[0] == resource:
                 self._remember_grant(current[1], resource, frozenset(ids))
             if self._in_use is not None:

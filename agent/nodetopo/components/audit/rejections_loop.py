@@ -17,7 +17,7 @@ from nodetopo.components.audit.rejected_pods import RejectedPods
 from nodetopo.deviceplugin.plugin import Absence
 from nodetopo.errors import AgentError, DecodeError
 from nodetopo.formats.responses import moment
-from nodetopo.kernel.events import PodEvent, utc_now
+from nodetopo.kernel.events import PodEvent, Post, utc_now
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kernel.running_pods import RunningPods
 from nodetopo.kernel.settings.own import KernelSettings
@@ -61,9 +61,6 @@ IDLE_S = 10.0
 
 SECOND = timedelta(seconds=1)
 """A pod's times are whole seconds (k8s.io/apimachinery, meta/v1, Time.MarshalJSON)."""
-
-Post = Callable[[PodEvent], None]
-"""Takes Events and never blocks."""
 
 Absences = Callable[[], Mapping[str, Sequence[Absence]]]
 """Returns when no kubelet had the devices of a resource from us, by resource."""

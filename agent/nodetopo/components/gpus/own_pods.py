@@ -5,7 +5,7 @@ kubelet learns of a pod from a watch of its own, at about the same time, and adm
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from nodetopo.allocation.rules import Policy
 from nodetopo.components.gpus.placement import Placement, Variant
 from nodetopo.formats.responses import part, parts, texts
-from nodetopo.kernel.events import PodEvent
+from nodetopo.kernel.events import PodEvent, Post
 from nodetopo.kernel.requester import PodName, Requester, Requesters
 from nodetopo.kubeapi.watch import PodWatch
 from nodetopo.model.digits import is_digits
@@ -29,9 +29,6 @@ REMEMBERED = 1024
 
 MOST_WORD_CHARS = 80
 """Characters of a word that an Event repeats."""
-
-Post = Callable[[PodEvent], None]
-"""Takes Events and never blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,8 +168,7 @@ class Placement:
         else:
             rules = placement_rules(snapshot, *self._settings)
             choices = {}
-        usual = choices.get(USUAL)
-        choices[USUAL] = _choice(snapshot, resource, rules, None if usual is None else usual)
+        choices[USUAL] = _choice(snapshot, resource, rules, choices.get(USUAL))
         bad = {gpu for gpu, verdict in health.items() if verdict.is_degraded}
         self._current = _Current(
             snapshot=snapshot,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from nodetopo.components.gpus.own_pods import OwnPods, Post
+from nodetopo.components.gpus.own_pods import OwnPods
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.events import PodEvent
+from nodetopo.kernel.events import PodEvent, Post
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kernel.requester import PodName
 from nodetopo.model.pod import Pod

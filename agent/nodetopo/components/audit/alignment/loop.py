@@ -10,7 +10,7 @@ import structlog
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.alignment.record import Alignment, PodAlignment
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.events import PodEvent
+from nodetopo.kernel.events import PodEvent, Post
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kernel.running_pods import Published, RunningPods, listed_pods
 from nodetopo.kernel.settings.own import KernelSettings
@@ -31,9 +31,6 @@ REASON = "PodMisaligned"
 
 REMEMBERED = 1024
 """Pods that are not reported twice; a kubelet runs at most 110 by default."""
-
-Post = Callable[[PodEvent], None]
-"""Takes Events and never blocks."""
 
 PodName = tuple[str, str, str | None]
 """Namespace, name and uid."""
