@@ -17,6 +17,7 @@ from nodetopo.components.gpus.reading import GpuReading
 from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
 from nodetopo.components.gpus.scan_loop import ScanLoop
 from nodetopo.components.gpus.settings import GpuSettings
+from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.deviceplugin.boot_file import read_boot_id
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.footprint import give_back
@@ -284,22 +285,22 @@ class Gpus(Component):
 
     def _run_pods(self, stopping: threading.Event) -> None:
         """Follow the pods, post Events on them, and tell them what they got."""
-        assert self.pods is not None and self.pod_events is not None  # noqa: PT018 - as above
-        self.kernel.start("pods of the node", self.pods.run)
-        self.kernel.start("events on pods", self.pod_events.run)
+        pods, events = self.pods, self.pod_events
+        assert pods is not None
+        assert events is not None
+        self.kernel.start("pods of the node", pods.run)
+        self.kernel.start("events on pods", events.run)
         if not self.kernel.settings.tell_pods or self.kernel.wait_registered(stopping):
             stopping.wait()
             return
         from nodetopo.components.gpus.told_pods import ToldPodsLoop  # noqa: PLC0415 - after it
 
-        kubelet = PodResources(self.kernel.settings.pod_resources_socket)
-        plugins = self.plugins
-        ToldPodsLoop(
-            lambda: [one for each in plugins.running.values() for one in each.recent_allocations],
-            kubelet.assigned,
-            self.pods,
-            self.pod_events.post,
-        ).run(stopping)
+        def allocations() -> Iterator[LoggedAllocation]:
+            for plugin in self.plugins.running.values():
+                yield from plugin.recent_allocations
+
+        with closing(PodResources(self.kernel.settings.pod_resources_socket)) as kubelet:
+            ToldPodsLoop(allocations, kubelet.assigned, pods, events.post).run(stopping)
 
     def _run_run_times(self, stopping: threading.Event) -> None:
         """Learn from pods how long they run, once the devices are registered."""
