@@ -59,9 +59,9 @@ def test_kai_and_what_is_built_on_it_are_warned_of_dots_and_others_are_not() -> 
 
 def test_a_reused_name_is_one_place_to_some_and_several_to_others() -> None:
     where = "a/rack=a lies in a/row r1, r2: "
-    assert warnings("kai", REUSED) == [where + "a place of its own in each"]
-    assert warnings("kueue", REUSED) == [where + "a place of its own in each"]
-    assert warnings("volcano", REUSED) == [where + "a place of its own in each"]
+    assert warnings("kai", REUSED) == [where + "a separate place in each"]
+    assert warnings("kueue", REUSED) == [where + "a separate place in each"]
+    assert warnings("volcano", REUSED) == [where + "a separate place in each"]
     merged = [where + "one place to this scheduler"]
     assert warnings("volcano", REUSED, "discovery") == merged
     assert [warnings(name, REUSED) for name in ("kubernetes", "lws", "topograph")] == [merged] * 3

@@ -75,7 +75,7 @@ def clash_remarks(family: Family, choice: Choice, options: ExportOptions) -> Ite
             yield warning(f"{text}: take values without dots")
         yield from _more(len(clashes), "places that are one to KAI")
     outcome = (
-        "one place to this scheduler" if family.merges(options) else "a place of its own in each"
+        "one place to this scheduler" if family.merges(options) else "a separate place in each"
     )
     by_key = groupby(shared_values(choice.nodes, choice.keys), key=lambda shared: shared.key)
     for key, group in by_key:

@@ -127,7 +127,7 @@ def _leader_worker_set(choice: Choice, options: ExportOptions) -> Exported:
                 },
             },
         ),
-        remarks=(hint("each group gets a place of its own: put your containers in its place"),),
+        remarks=(hint("each group gets a separate place: put your containers in its place"),),
     )
 
 
