@@ -15,6 +15,7 @@ GENERATORS = (
     "claims",
     "completion",
     "man",
+    "settings",
     "labels",
     "checks",
     "check-runbook",

@@ -1,4 +1,4 @@
-"""``nodetopo run`` with NVIDIA's flags, variables and file; and the page that lists them."""
+"""``nodetopo run`` with NVIDIA's flags, variables and file."""
 
 import io
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from nodetopo.cli.flags.run import effect, explanation
+from nodetopo.cli.flags.run import effect
 from nodetopo.cli.main import execute, main
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import key, options
@@ -240,37 +240,13 @@ def test_a_refusal_ends_the_command(capsys: pytest.CaptureFixture[str], tmp_path
     assert "sharing.mps: MPS is not supported" in capsys.readouterr().err
 
 
-def rows() -> Iterator[str]:
-    """Yield the row of each setting of NVIDIA's as the page has it."""
-    for name in NAMES:
-        names = "<br>".join(f"`{word}`" for word in name.all_names())
-        yield f"| {names} | {effect(name)} |"
-
-
-def table(heading: str) -> list[str]:
-    """Return the rows of the page that begin with a name and stand below *heading*."""
-    _before, _heading, section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")
-    lines = section.partition("\n## ")[0].splitlines()
-    return [line for line in lines if line.startswith("| `")]
-
-
-def test_the_page_has_every_name_and_what_it_comes_to() -> None:
-    assert table("All settings of NVIDIA's plugin") == list(rows())
-
-
-def test_the_page_has_every_setting_of_ours_as_its_help_has_it() -> None:
-    assert table("All settings") == [
-        f"| `{key(name)}` | {explanation(name, option)} |" for name, option in options().items()
-    ]
-
-
 def test_the_help_has_the_words_of_a_setting_and_its_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "--help"]) == 0
     found = " ".join(capsys.readouterr().out.split())
-    assert "how MIG devices are offered: none, single, mixed (default: none)" in found
-    assert "such as 90, 90s or 5m; 1 s or more (default: 60 s)" in found
+    assert "how MIG devices are advertised: none, single, mixed (default: none)" in found
+    assert "such as 90, 90s or 5m; at least 1 s (default: 60 s)" in found
 
 
 def test_the_page_has_every_setting_that_takes_a_new_start() -> None:

@@ -5,11 +5,12 @@ from nodetopo.cli.flags.source import add_source
 from nodetopo.cli.parser import Parser, add_output
 
 _EPILOG = (
-    "The pods of the manifest come one after the other; each finds what those before it left. "
-    "Of a controller as many replicas come as fit; it is admitted if one does. Exit status: 0 all "
-    "are admitted, 1 one is rejected, 2 the manifest cannot be used, or the API server refuses it, "
-    "3 something is missing for a verdict. It takes the kubelet's settings, its state files or "
-    "PodResources socket, and the running pods; nothing is changed."
+    "The pods of the manifest arrive one after the other, and each gets the resources that "
+    "earlier pods left. A controller gets as many replicas as fit, and is admitted if one fits. "
+    "Exit status: 0 all pods are admitted, 1 a pod is rejected, 2 the manifest is unusable or the "
+    "API server refuses it, 3 an input for the verdict is missing. The command reads the "
+    "kubelet's settings, its state files or PodResources socket, and the running pods. It changes "
+    "nothing."
 )
 
 
@@ -17,7 +18,7 @@ def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
     parser.add_argument(
-        "--manifest", metavar="FILE", required=True, help="the pods to ask about, - for stdin"
+        "--manifest", metavar="FILE", required=True, help="the manifest, - for stdin"
     )
     group = parser.add_argument_group("what if", "default: the kubelet's own settings")
     group.add_argument(

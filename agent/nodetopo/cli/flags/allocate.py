@@ -12,12 +12,15 @@ POLICIES = (*(policy.value for policy in Policy), NVIDIA)
 
 def add(parser: Parser) -> None:
     """Add the flags."""
-    parser.add_argument("--size", metavar="N", type=int, required=True, help="how many GPUs")
+    parser.add_argument("--size", metavar="N", type=int, required=True, help="number of GPUs")
     for flag, text in (
-        ("--available", "GPUs to choose from: 0,2 or 0-3 (default: all not lost nor in MIG mode)"),
-        ("--required", "GPUs that must be among the chosen"),
-        ("--degraded", "GPUs to choose last (default: those that look degraded)"),
-        ("--why-not", "a set of the same size: also print where it loses"),
+        (
+            "--available",
+            "GPUs to choose from: 0,2 or 0-3 (default: all except lost GPUs and GPUs in MIG mode)",
+        ),
+        ("--required", "comma-separated GPUs that must be in the set"),
+        ("--degraded", "GPUs to choose last (default: degraded GPUs)"),
+        ("--why-not", "a set of the same size: also print the criterion it loses on"),
     ):
         parser.add_argument(flag, metavar="A,B", action="append", default=[], help=text)
     parser.add_argument(
@@ -37,12 +40,15 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--bandwidth-table",
         metavar="FILE",
-        help="measured bandwidths, YAML or JSON, - for stdin; they win over the model",
+        help="measured bandwidths, YAML or JSON, - for stdin; they take precedence over the model",
     )
     group = parser.add_argument_group("shared GPUs", "default: whole GPUs")
     shares = group.add_mutually_exclusive_group()
     shares.add_argument(
-        "--replicas", metavar="N", type=int, help="offer each GPU N times, as UUID::0 to UUID::N-1"
+        "--replicas",
+        metavar="N",
+        type=int,
+        help="advertise each GPU N times, as UUID::0 to UUID::N-1",
     )
     shares.add_argument(
         "--mig", metavar="PROFILE", help="choose among the MIG instances of a profile: 1g.10gb"

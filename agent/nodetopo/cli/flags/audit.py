@@ -11,7 +11,7 @@ def add(parser: Parser) -> None:
     add_settings(parser, ("checks_file",), "checks")
     pods = parser.add_mutually_exclusive_group()
     pods.add_argument("--pod", metavar="NS/NAME", help="check this pod only")
-    pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest instead")
+    pods.add_argument("--manifest", metavar="FILE", help="check the pods of a manifest")
     add_output(parser)
     add_source(parser)
     parser.set_defaults(module="audit")

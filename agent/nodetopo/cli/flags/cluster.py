@@ -6,12 +6,12 @@ from nodetopo.cli.parser import Parser
 
 def add_cluster_source(parser: Parser) -> None:
     """Add the flags that choose the Nodes."""
-    group = parser.add_argument_group("cluster", "default: the cluster that kubectl would ask")
+    group = parser.add_argument_group("cluster", "default: kubectl's cluster")
     source = group.add_mutually_exclusive_group()
     source.add_argument(
         "--nodes",
         metavar="FILE",
-        help="`kubectl get nodes -o json` (or yaml), - for stdin; nothing else is asked",
+        help="`kubectl get nodes -o json` (or yaml), - for stdin, instead of a cluster",
     )
     source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
     group.add_argument(

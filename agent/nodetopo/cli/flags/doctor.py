@@ -6,9 +6,9 @@ from nodetopo.cli.flags.source import add_node, add_settings
 from nodetopo.cli.parser import Parser, add_output
 
 _EPILOG = (
-    "Judged are the Nodes whose labels tell of GPUs, or all that --selector chooses. Levels are "
-    "those of --levels, else of the cluster's KAI and Kueue Topologies, else those that the "
-    "labels offer. Reads only, each kind of object once, 500 at a time."
+    "Checks the Nodes whose labels show GPUs, or the Nodes that --selector chooses. Levels come "
+    "from --levels, otherwise from the cluster's KAI and Kueue Topologies, otherwise from the "
+    "labels. Reads each kind of object once, 500 at a time, and writes nothing."
 )
 
 
@@ -37,9 +37,9 @@ def add(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="of a node of the cluster, to hold its labels against; repeatable",
+        help="snapshot of a node of the cluster, to compare with its labels; repeatable",
     )
-    add("--live", action="store_true", help="hold the labels of this node against its NVML")
+    add("--live", action="store_true", help="compare the labels of this node with its NVML")
     add_output(parser)
     add_cluster_source(parser)
     add_settings(parser, ("label_prefix",), "labels")

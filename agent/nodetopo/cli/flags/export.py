@@ -12,11 +12,11 @@ from nodetopo.tools.cluster.export.record import (
 )
 
 _EPILOG = (
-    "Levels are chosen from labels that all selected nodes with GPUs carry, broadest first: "
-    "region, zone, tiers, NVLink domain and partition, host. What was left out, and what the "
-    "scheduler would misread, is a warning. Nothing is written to the cluster: the output "
-    "is for `kubectl apply`. Claims (dra) are made from a machine, or from the ResourceSlices that "
-    "DRA drivers publish."
+    "Levels come from labels that all selected nodes with GPUs carry, broadest first: region, "
+    "zone, tiers, NVLink domain and partition, host. Warnings name omitted levels, and values "
+    "that the scheduler would misread. The command writes nothing to the cluster: pass the output "
+    "to `kubectl apply`. Claims (dra) come from a machine, or from the ResourceSlices that DRA "
+    "drivers publish."
 )
 
 
@@ -44,13 +44,16 @@ def add(parser: Parser) -> None:
     all_forms = {**FORMS, CLAIMS: CLAIM_FORMS}
     forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in all_forms.items() if forms)
     add("--levels", default="", metavar="KEY,…", help="broadest first (default: chosen)")
-    add("--name", default=DEFAULT_NAME, help=f"of the object (default: {DEFAULT_NAME})")
+    add("--name", default=DEFAULT_NAME, help=f"name of the object (default: {DEFAULT_NAME})")
     add("--form", help=f"for {forms} (default: the first; for kubernetes the newest served)")
     add(
-        "--size", type=int, metavar="N", help="pods of a group (default: the largest place's nodes)"
+        "--size",
+        type=int,
+        metavar="N",
+        help="pods of a group (default: the nodes of the largest place)",
     )
-    add("--in-namespace", metavar="NAME", help="of an object that lives in one")
-    add("--cluster-id", metavar="UUID", help="of the cluster, for runai")
+    add("--in-namespace", metavar="NAME", help="namespace of a namespaced object")
+    add("--cluster-id", metavar="UUID", help="ID of the cluster, for runai")
     _add_claims(parser)
     add_settings(parser, ("label_prefix",), "labels")
     parser.set_defaults(module="export")
@@ -74,11 +77,13 @@ def _add_claims(parser: Parser) -> None:
     source.add_argument(
         "--slices",
         metavar="FILE",
-        help="`kubectl get resourceslices -o json` (or yaml), - for stdin; no cluster is asked",
+        help="`kubectl get resourceslices -o json` (or yaml), - for stdin, instead of a cluster",
     )
     add = group.add_argument
     add("--sizes", metavar="N,…", help="GPUs of a claim (default: 1,2,4,8,…, and all of a node)")
-    add("--driver", metavar="NAME", help="whose GPUs: gpu.nvidia.com (default), nodetopo.io")
+    add(
+        "--driver", metavar="NAME", help="driver of the GPUs: gpu.nvidia.com (default), nodetopo.io"
+    )
     add("--device-class", metavar="NAME", help="also write this class (default: the driver's own)")
     add(
         "--with-nics",

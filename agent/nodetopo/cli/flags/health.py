@@ -20,5 +20,5 @@ def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
         metavar="SUBJECT",
         action="append",
         default=[],
-        help=f"an area ({areas}) or a code; several by comma or repetition",
+        help=f"an area ({areas}) or a code; comma-separated or repeated",
     )

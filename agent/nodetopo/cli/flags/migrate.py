@@ -18,8 +18,8 @@ _FORMS = (
 _EPILOG = (
     "Reads manifests, Helm values, ConfigMaps and configuration files of NVIDIA's device plugin, "
     "GPU Feature Discovery, Node Feature Discovery, NVIDIA's GPU operator and the RDMA shared "
-    "device plugin. Nothing is asked of a cluster, and nothing in one is changed. Exit status: 0 "
-    "nothing is lost, 1 something differs or is not supported, 2 bad input, 3 a line is not known."
+    "device plugin. Does not contact a cluster. Exit status: 0 everything carries over, "
+    "1 a line differs or is not supported, 2 bad input, 3 a line is unknown."
 )
 
 
@@ -28,14 +28,14 @@ def add(parser: Parser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a directory, or -")
     parser.add_argument(
-        "--check", action="store_true", help="judge every line; this is what it does anyway"
+        "--check", action="store_true", help="check every line; this is the default"
     )
     parser.add_argument(
         "--as",
         dest="form",
         choices=_FORMS,
         metavar="FORM",
-        help=f"what files without a kind are: {', '.join(_FORMS)} (default: by their keys)",
+        help=f"form of files without a kind: {', '.join(_FORMS)} (default: by their keys)",
     )
     parser.add_argument(
         "--write", metavar="DIR", help="also write a kustomize overlay that keeps the settings"

@@ -12,21 +12,21 @@ CONF, POD = "conf", "pod"
 def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
-    env = add_command(what, "env", "print the variables that tell a job which NIC is whose")
-    env.add_argument("--gpus", metavar="A,B", help="those of the job: 0,2 or 0-3 (default: all)")
+    env = add_command(what, "env", "print the variables that assign NICs to GPUs for a job")
+    env.add_argument("--gpus", metavar="A,B", help="GPUs of the job: 0,2 or 0-3 (default: all)")
     env.add_argument(
-        "--hcas", metavar="X,Y", help="those of the job (default: the nearest, one for each GPU)"
+        "--hcas", metavar="X,Y", help="HCAs of the job (default: the nearest, one for each GPU)"
     )
     env.add_argument(
         "--nccl-version",
         metavar="VERSION",
-        help="only what is about this release, such as 2.21.5 (default: all releases)",
+        help="only advice for this release, such as 2.21.5 (default: all releases)",
     )
-    env.add_argument("--only", metavar="NAMES", help="these variables, by comma (default: all)")
+    env.add_argument("--only", metavar="NAMES", help="comma-separated variables (default: all)")
     env.add_argument(
         "--topo-file",
         metavar="PATH",
-        help="where the job has a topology file for NCCL (default: nowhere)",
+        help="path of the job's topology file for NCCL (default: none)",
     )
     add_output(env, formats=(*FORMATS, CONF, POD))
     add_source(env)
@@ -38,13 +38,13 @@ def add(parser: Parser) -> None:
     _add_check(what)
 
 
-TABLE_HELP = "measured bandwidths, YAML or JSON, which win over the model"
+TABLE_HELP = "measured bandwidths, YAML or JSON; they take precedence over the model"
 
 
 def _add_check(what: Subparsers) -> None:
     """Add ``nccl check``."""
     check = add_command(
-        what, "check", "set a log of nccl-tests, perftest or nvbandwidth beside the model"
+        what, "check", "compare a log of nccl-tests, perftest or nvbandwidth with the model"
     )
     check.add_argument("file", metavar="FILE", help="the log, - for stdin")
     check.add_argument(
@@ -52,20 +52,21 @@ def _add_check(what: Subparsers) -> None:
         metavar="A,B",
         action="append",
         default=[],
-        help="the GPUs of the log, in its order, where it names none by PCI address",
+        help="GPUs of the log, in its order, if it has no PCI addresses",
     )
     check.add_argument(
         "--hca",
         metavar="NAME",
         action="append",
         default=[],
-        help="the HCA of a perftest log; by comma, a range or repeated for each run of the log",
+        help="HCA of a perftest log; comma-separated, a range, or repeated for the runs of the log",
     )
     add_table(check)
     check.add_argument(
         "--save",
         metavar="FILE",
-        help="write the figures to this bandwidth table, YAML or .json; merge them if it exists",
+        help="save the figures to this bandwidth table, YAML or .json; merge with an existing "
+        "table",
     )
     add_settings(check, ("checks_file",), "checks")
     add_output(check)

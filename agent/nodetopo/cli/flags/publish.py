@@ -5,8 +5,9 @@ from nodetopo.cli.flags.source import add_source
 from nodetopo.cli.parser import Parser, add_output
 
 _EPILOG = (
-    "For a node without the daemon, as a job. One scan removes nothing: a label that it does not "
-    "give stays, marked with ?, until the daemon has seen that twice."
+    "For a node without the daemon, for example as a Job. One scan removes no labels: a label "
+    "without a value in this scan stays, marked with ?, until the daemon confirms it in two "
+    "scans."
 )
 
 

@@ -41,12 +41,12 @@ def add(parser: Parser) -> None:
         "--config",
         f"--{CONFIG_FLAG}",
         metavar="FILE",
-        help=f"settings as YAML, ours or NVIDIA's; or {CONFIG_VARIABLE}, {NVIDIA_CONFIG_VARIABLE}",
+        help=f"settings file, ours or NVIDIA's; also {CONFIG_VARIABLE}, {NVIDIA_CONFIG_VARIABLE}",
     )
     parser.add_argument(
         "--print-config",
         action="store_true",
-        help="print every setting with its origin, and end",
+        help="print every setting with its origin, and exit",
     )
     groups: dict[str, Any] = {}
     for name, option in options().items():
@@ -112,7 +112,7 @@ def effect(name: Name) -> str:
         return "refused: MPS is not supported"
     usual = " or ".join(nvidia_shown(value) for value in name.agrees or ())
     if not name.instead:
-        return f"{usual} only; another is refused"
+        return f"must be {usual}"
     return f"read as {usual}: {name.instead}" if usual else f"no effect: {name.instead}"
 
 

@@ -18,7 +18,7 @@ WORKLOADS = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
-    machines = add_command(what, "machines", "list the machines that --machine knows")
+    machines = add_command(what, "machines", "list the machines for --machine")
     add_output(machines)
     machines.set_defaults(module="simulate.machines")
     trace = add_command(
@@ -39,7 +39,7 @@ def add(parser: Parser) -> None:
         "--model",
         choices=("ring", "relay"),
         default="ring",
-        help="of bandwidth (default: ring)",
+        help="bandwidth model (default: ring)",
     )
     trace.add_argument("--plot", metavar="FILE", help="also draw bars, to FILE.svg or FILE.png")
     add_output(trace)
@@ -54,8 +54,8 @@ def _add_jobs(parser: Parser) -> None:
         metavar="FILE.csv",
         action="append",
         default=[],
-        help="arrival_s,duration_s,gpus, or a public trace; more than once if sizes and run "
-        "times are apart; - for stdin",
+        help="arrival_s,duration_s,gpus, or a public trace, - for stdin; repeat it for separate "
+        "sizes and run times",
     )
     group.add_argument(
         "--workload",
@@ -63,18 +63,18 @@ def _add_jobs(parser: Parser) -> None:
         metavar="NAME",
         help=f"{', '.join(WORKLOADS)} (default: philly)",
     )
-    group.add_argument("--jobs", metavar="N", type=int, help="jobs per seed (default: 2000)")
+    group.add_argument("--jobs", metavar="N", type=int, help="jobs for each seed (default: 2000)")
     group.add_argument(
         "--load",
         metavar="SHARE",
         type=float,
-        help="GPU time asked for, of what the node has (default: 0.7, or as recorded)",
+        help="requested share of the node's GPU time (default: 0.7, or as recorded)",
     )
     group.add_argument(
         "--seeds",
         metavar="N",
         type=int,
         default=5,
-        help="how many (default: 5); one where arrivals are as recorded",
+        help="number of seeds (default: 5); 1 with recorded arrivals",
     )
-    group.add_argument("--seed", metavar="S", type=int, default=1, help="the first (default: 1)")
+    group.add_argument("--seed", metavar="S", type=int, default=1, help="first seed (default: 1)")

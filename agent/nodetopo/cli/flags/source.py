@@ -18,7 +18,7 @@ NODE_SETTINGS = (
 )
 """Those that every command of a node takes as flags, though not each needs all of them."""
 
-KUBECONFIG_HELP = "how to reach the API server; default as kubectl's"
+KUBECONFIG_HELP = "kubeconfig for the API server; default as for kubectl"
 """Help of ``--kubeconfig``; the daemon has another default and another text."""
 
 

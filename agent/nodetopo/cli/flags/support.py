@@ -6,12 +6,12 @@ from nodetopo.cli.parser import Parser, add_style
 DEFAULT_NAME = "nodetopo-support.tar.gz"
 
 _EPILOG = (
-    "The archive holds the snapshot, the verdicts of health and audit, labels, the matrix, "
-    "versions, and of the live node settings with their origins, the daemon's last log lines and "
-    "metrics. "
-    "Every command takes it for --snapshot. What identifies node, devices, pods and people is "
-    "replaced as by `capture --scrub`, in all files alike; credentials, addresses and paths that "
-    "are not the usual ones are left out. manifest.json says what was replaced and what is missing."
+    "The archive contains the snapshot, the verdicts of health and audit, labels, the matrix, and "
+    "versions. For the live node it also has settings with their origins, the daemon's last log "
+    "lines, and metrics. Every command accepts it as --snapshot. Identifiers of the node, "
+    "devices, pods and people are replaced consistently in all files, as by `capture --scrub`. "
+    "Credentials, addresses and unusual paths are left out. manifest.json lists replacements and "
+    "missing parts."
 )
 
 
@@ -26,7 +26,7 @@ def add(parser: Parser) -> None:
         help=f"- for stdout (default: {DEFAULT_NAME})",
     )
     parser.add_argument(
-        "--log", metavar="FILE", help="take the log from here, - for stdin, as of `kubectl logs`"
+        "--log", metavar="FILE", help="log file, - for stdin, such as the output of `kubectl logs`"
     )
     add_settings(parser, ("health_file", "metrics_address"), "daemon")
     add_style(parser)

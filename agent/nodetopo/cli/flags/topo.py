@@ -9,36 +9,38 @@ from nodetopo.cli.parser import FORMATS, Parser, add_command, add_output
 def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
-    matrix = add_command(what, "matrix", "print every device against every other")
+    matrix = add_command(what, "matrix", "print the connection of each pair of devices")
     matrix.add_argument(
         "--wide",
         action="store_true",
-        help="aligned, with NUMA node, PCI address and link, nearest NIC, NVLink island, rail",
+        help="aligned columns, with NUMA node, PCI address and link, nearest NIC, NVLink island, "
+        "rail",
     )
     matrix.add_argument(
         "--nccl",
         action="store_true",
-        help="NCCL's path types in place of nvidia-smi's levels; no effect on svg",
+        help="NCCL's path types instead of nvidia-smi's levels; no effect on svg",
     )
-    tree = add_command(what, "tree", "print what hangs where, and the NVLink islands")
-    path = add_command(what, "path", "print the way between devices, and what it should carry")
+    tree = add_command(what, "tree", "print the PCIe tree and the NVLink islands")
+    path = add_command(what, "path", "print the path between devices and its expected bandwidth")
     path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
     path.add_argument("b", metavar="B", help="same")
     path.add_argument(
-        "more", metavar="C", nargs="*", help="more GPUs: print what all of them carry together"
+        "more", metavar="C", nargs="*", help="more GPUs: print the bandwidth of the whole set"
     )
     path.add_argument(
         "--bandwidth-table",
         metavar="FILE",
-        help="measured bandwidths, YAML or JSON, which win over the model",
+        help="measured bandwidths, YAML or JSON; they take precedence over the model",
     )
     complexes = add_command(
-        what, "complexes", "print which GPUs and NICs belong together, and check their ports' ACS"
+        what, "complexes", "group GPUs and NICs below one PCIe switch, and check ACS"
     )
     complexes.add_argument(
         "--virt",
         action=BooleanOptionalAction,
-        help="NICs and GPUs are for virtual machines, or not; default: as the NICs are set up",
+        help="whether NICs and GPUs are for virtual machines; default: from the NICs' "
+        "configuration",
     )
     drawn = (("matrix", matrix), ("tree", tree), ("path", path))
     for name, reader in (*drawn, ("complexes", complexes)):

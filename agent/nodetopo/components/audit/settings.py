@@ -17,17 +17,15 @@ class AuditSettings(KernelSettings):
     checks_file: Path | None = AUDIT.setting(
         None,
         values.path_or_none,
-        "severities and waivers for `health`, `audit` and the metrics of both, YAML or JSON",
+        "severities and waivers for `health`, `audit` and their metrics, YAML or JSON",
         "FILE",
         before="kubelet_url",
     )
-    audit_node: bool = AUDIT.switch(
-        True, "judge the node as `audit` does, for metrics, every ten minutes"
-    )
+    audit_node: bool = AUDIT.switch(True, "run `audit` every ten minutes, for metrics")
     measure_pods: bool = AUDIT.switch(
-        True, "measure how pods with GPUs are aligned, for metrics, once a minute"
+        True, "measure the alignment of pods with GPUs once a minute, for metrics"
     )
-    publish_pod_events: bool = AUDIT.switch(False, "post an Event on a pod that is misaligned")
+    publish_pod_events: bool = AUDIT.switch(False, "post an Event on each misaligned pod")
     explain_rejections: bool = AUDIT.switch(
-        False, "explain on a pod why the kubelet rejected it, as Event and in the log"
+        False, "explain the kubelet's rejections of pods, as Events and in the log"
     )

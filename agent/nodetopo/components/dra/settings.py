@@ -13,7 +13,7 @@ class DraSettings(GpuSettings):
 
     dra_unhealthy: str = DEVICES.choice(
         "keep",  # as with a device plugin: only a person knows the value of the pod
-        "what becomes of pods whose GPUs by claim turn unhealthy",
+        "what to do with pods whose claimed GPUs become unhealthy",
         "keep",
         "evict",
         is_live=True,
@@ -21,8 +21,7 @@ class DraSettings(GpuSettings):
     )
     dra_devices: str = DEVICES.choice(
         "auto",  # before 1.37 sets cost the scheduler time that grows by the square of the nodes
-        "devices of the DRA driver, GPUs alone or also sets of them; auto: sets from Kubernetes "
-        "1.37 on",
+        "devices of the DRA driver, single GPUs or also sets; auto: sets from Kubernetes 1.37",
         "auto",
         "gpus",
         "sets",
@@ -31,12 +30,12 @@ class DraSettings(GpuSettings):
     dra_set_sizes: tuple[int, ...] = DEVICES.setting(
         (),
         values.set_sizes,
-        "numbers of GPUs in the sets of the DRA driver; auto: powers of two, and all",
+        "sizes of the DRA driver's sets of GPUs; auto: powers of two, and all GPUs",
         "LIST",
         before="mig_strategy",
     )
     dra_admin_devices: bool = DEVICES.switch(
         False,  # the scheduler evaluates selectors on each of them for every pod
-        "publish for each GPU a device of the DRA driver for pods that monitor it by admin access",
+        "also publish a device for each GPU for pods that monitor it with admin access",
         before="mig_strategy",
     )

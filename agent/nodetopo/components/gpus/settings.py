@@ -26,12 +26,16 @@ class GpuSettings(KernelSettings):
     """The kernel's settings and the settings of the GPUs."""
 
     resource_name: str = DEVICES.setting(
-        "nvidia.com/gpu", values.resource, "resource offered to the kubelet", "NAME", is_live=True
+        "nvidia.com/gpu",
+        values.resource,
+        "resource name advertised to the kubelet",
+        "NAME",
+        is_live=True,
     )
     offer_gpus: str = DEVICES.choice(
         "auto",  # a GPU that two programs give out ends up in two containers
-        "offer GPUs to the kubelet: auto, but for those that a DRA driver publishes; never where "
-        "another device plugin does",
+        "advertise GPUs to the kubelet; auto: except GPUs that a DRA driver publishes; never: "
+        "leave them to another device plugin",
         "auto",
         "always",
         "never",
@@ -39,29 +43,30 @@ class GpuSettings(KernelSettings):
     )
     dra: bool = DEVICES.switch(
         False,  # the device plugin serves every Kubernetes; DRA needs 1.34, and classes
-        "publish GPUs as devices of our DRA driver nodetopo.io, and offer none by device plugin",
+        "publish GPUs as devices of the DRA driver nodetopo.io, and advertise none by device "
+        "plugin",
         writes=True,
     )
     mig_strategy: str = DEVICES.choice(
-        "none", "how MIG devices are offered", "none", "single", "mixed", is_live=True
+        "none", "how MIG devices are advertised", "none", "single", "mixed", is_live=True
     )
     time_slicing: TimeSlicing | None = DEVICES.setting(
         None,
         policies.time_slicing,
-        f"RESOURCE=REPLICAS by comma, with {RENAME} and {ONE_EACH}",
+        f"comma-separated RESOURCE=REPLICAS, with {RENAME} and {ONE_EACH}",
         "LIST",
         is_live=True,
     )
     exclude_gpus: tuple[str, ...] = DEVICES.setting(
         (),
         values.names,
-        "GPUs not to offer: index, UUID or its beginning, PCI address, product with *",
+        "GPUs to exclude: index, UUID or its prefix, PCI address, product with *",
         "LIST",
         is_live=True,
     )
     numa_mode: str = DEVICES.choice(
         NumaReport.NUMA.value,
-        "NUMA nodes that a device reports, its own or all of its socket",
+        "NUMA nodes that a device reports: its own, or all of its socket",
         *(mode.value for mode in NumaReport),
         is_live=True,
     )
@@ -74,48 +79,48 @@ class GpuSettings(KernelSettings):
     )
     bandwidth_model: str = DEVICES.choice(
         Model.RING.value,
-        "how the bandwidth of a set of GPUs is estimated",
+        "model that estimates the bandwidth of a set of GPUs",
         *(model.value for model in Model),
         is_live=True,
     )
     bandwidth_table: Path | None = DEVICES.setting(
         None,
         values.path,
-        "measured bandwidths, YAML or JSON; they win over the model",
+        "measured bandwidths, YAML or JSON; they take precedence over the model",
         "FILE",
         is_live=True,
     )
     expect_run_times: bool = DEVICES.switch(
-        False, "also place by when pods that hold GPUs are expected to end"
+        False, "also consider when running pods are expected to end"
     )
     pod_policies: bool = DEVICES.switch(
         False,  # any user who may create pods then chooses, and the daemon watches pods
-        "place pods by their annotation nodetopo.io/placement-policy, and the containers of a pod "
-        "as one set",
+        "follow the annotation nodetopo.io/placement-policy of pods, and place the containers of "
+        "a pod as one set",
     )
     tell_pods: bool = DEVICES.switch(
         False,  # an Event for each pod with devices
-        "post an Event on each pod about the devices that it was given, and why",
+        "post an Event on each pod with its devices and the reason for the choice",
     )
     device_list_strategy: tuple[str, ...] = CONTAINERS.setting(
         ("auto",),
         policies.strategies,
-        f"how devices reach a container, several by comma: {', '.join(Strategy)}",
+        f"how devices reach a container, comma-separated: {', '.join(Strategy)}",
         "LIST",
         is_live=True,
     )
     driver_root: Path = CONTAINERS.setting(
         Path("/"),
         values.absolute_path,
-        "directory of the driver's files, on the host",
+        "root directory of the driver's files on the host",
         "DIR",
         is_live=True,
     )
     dev_root: Path | None = CONTAINERS.setting(
         None,
         values.absolute_path,
-        "directory around the dev/ of device nodes, on the host; default driver-root, or / if that "
-        "has no nodes",
+        "root directory containing dev/ on the host; default driver-root, or / if driver-root has "
+        "no device nodes",
         "DIR",
         is_live=True,
     )
@@ -129,13 +134,13 @@ class GpuSettings(KernelSettings):
     cdi_annotation_prefix: str = CONTAINERS.setting(
         "cdi.k8s.io/",  # the only one that container runtimes read by default
         values.annotation_prefix,
-        "how the keys of cdi-annotations begin",
+        "prefix of CDI annotation keys",
         "TEXT",
         is_live=True,
     )
     cdi_spec: str = CONTAINERS.choice(
         "none",  # another program must write it
-        "whether the daemon writes the CDI specification",
+        "write: let the daemon write the CDI specification",
         "none",
         "write",
         is_live=True,
@@ -143,32 +148,32 @@ class GpuSettings(KernelSettings):
     cdi_spec_dir: Path = CONTAINERS.setting(
         Path("/var/run/cdi"),  # CDI 1.0, where specifications of a running system are
         values.absolute_path,
-        "where that specification is written",
+        "directory for the CDI specification",
         "DIR",
     )
     cdi_hook: Path = CONTAINERS.setting(
         Path("/usr/bin/nvidia-cdi-hook"),
         values.absolute_path,
-        "program that its hooks call, on the host",
+        "program for the hooks of the CDI specification, on the host",
         "PATH",
         is_live=True,
     )
     cdi_disable_hooks: tuple[str, ...] = CONTAINERS.setting(
         (),
         values.names,
-        "hooks of that program that are left out, such as enable-cuda-compat, or all",
+        "hooks to omit from the CDI specification, such as enable-cuda-compat, or all",
         "LIST",
         is_live=True,
     )
     imex_channels: tuple[int, ...] = CONTAINERS.setting(
         (),
         values.imex_channels,
-        "IMEX channels of every container: none, or 0",
+        "IMEX channels for every container: none, or 0",
         "LIST",
         is_live=True,
     )
     imex_required: bool = CONTAINERS.switch(
-        False, "do not start where a channel is missing", is_live=True
+        False, "exit at startup if an IMEX channel is missing", is_live=True
     )
     gdrcopy: bool = CONTAINERS.switch(False, "start containers with GDRCopy", is_live=True)
     gds: bool = CONTAINERS.switch(False, "start containers with GPUDirect Storage", is_live=True)
@@ -177,7 +182,7 @@ class GpuSettings(KernelSettings):
     nccl_hints_dir: Path = CONTAINERS.setting(
         Path("/run/nodetopo/nccl"),
         values.absolute_path,
-        "where that file is, on the host",
+        "directory of the PCI tree for NCCL, on the host",
         "DIR",
     )
     xid_classes: Mapping[int, HealthClass] = HEALTH.setting(
@@ -190,16 +195,15 @@ class GpuSettings(KernelSettings):
     expect_gpus: int | None = HEALTH.setting(
         None,
         values.gpu_count,
-        "GPUs that the machine should have on PCI, 0 for no check; auto: as many as it has had, or "
-        "its instance type has",
+        "expected GPUs on the PCI bus, 0 for no check; auto: the most seen so far, or the number "
+        "of the instance type",
         "COUNT",
         before="health_file",
     )
     gpu_count_file: Path | None = HEALTH.setting(
         None,
         values.path_or_none,
-        "where the most GPUs that the machine has had are kept; default gpu-count.json beside "
-        "health-file",
+        "file that keeps the most GPUs seen; default gpu-count.json next to health-file",
         "FILE",
         before="health_file",
     )

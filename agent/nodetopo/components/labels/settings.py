@@ -30,18 +30,21 @@ class LabelSettings(GpuSettings):
 
     publish_labels: bool = CLUSTER.switch(
         False,
-        "write labels to the Node; default yes with a kubeconfig or in a cluster",
+        "write labels to the Node; default true with a kubeconfig or in a cluster",
         before="publish_events",
         writes=True,
     )
     label_outputs: tuple[str, ...] = LABELS.setting(
-        (NODE,), values.several_of(OUTPUTS), f"where labels go, of {', '.join(OUTPUTS)}", "LIST"
+        (NODE,), values.several_of(OUTPUTS), f"outputs of labels, from {', '.join(OUTPUTS)}", "LIST"
     )
     nfd_file: Path = LABELS.setting(
         FEATURE_FILE, values.absolute_path, "feature file of the output nfd-file", "FILE"
     )
     namespace: str = LABELS.setting(
-        NAMESPACE, values.namespace, "of the output node-feature; default the pod's own", "NAME"
+        NAMESPACE,
+        values.namespace,
+        "namespace for the output node-feature; default the pod's namespace",
+        "NAME",
     )
     pod_name: str | None = LABELS.setting(
         None, values.text_or_none, "pod whose owner owns the NodeFeature; default $POD_NAME", "NAME"
@@ -49,22 +52,22 @@ class LabelSettings(GpuSettings):
     label_prefix: str = LABELS.setting(
         DEFAULT_PREFIX,
         values.label_prefix,
-        "beginning of the labels that are nodetopo's own",
+        "prefix for nodetopo's own labels",
         "PREFIX",
     )
     publish_gfd_labels: bool = LABELS.switch(
-        True, "write the keys of GPU Feature Discovery too; false where that runs"
+        True, "also write the keys of GPU Feature Discovery; set false where GFD runs"
     )
     publish_clique: str = LABELS.choice(
         "auto",  # GFD and the DRA driver write it as well, and delete it on their own terms
-        "write nvidia.com/gpu.clique: unless another program does, always, or never",
+        "write nvidia.com/gpu.clique; auto: unless another program writes it",
         "auto",
         "always",
         "never",
     )
     topology_levels: str = LABELS.choice(
         OFF,
-        "write tier-0, tier-1 … from the Node's labels of this platform, or of any",
+        "write tier-0, tier-1 … from the Node's labels of this platform, or of any platform",
         OFF,
         ANY,
         *(platform.name for platform in PLATFORMS),

@@ -17,11 +17,11 @@ class PageSettings(KernelSettings):
     )
     status_page_everywhere: bool = LOG.switch(
         False,  # it shows findings; only port-forward reaches localhost
-        "serve the page on metrics-address too, not on localhost alone",
+        "serve the page on metrics-address too, not only on localhost",
         before="log_format",
     )
     status_page_pods: bool = LOG.switch(
         False,  # anyone who reaches the address would see the pods
-        "name on it the pods that hold GPUs",
+        "show the pods that hold GPUs on the page",
         before="log_format",
     )

@@ -25,20 +25,20 @@ class HcaSettings(GpuSettings):
     rdma_config: Path | None = RDMA.setting(
         None,
         values.path_or_none,
-        "pools of HCAs, as Mellanox' shared plugin reads them; default that plugin's file if it is "
-        "there; `none` for none",
+        "pools of HCAs in the format of Mellanox' shared plugin; default that plugin's file if it "
+        "exists; `none` to disable",
         "FILE",
         is_live=True,
     )
     rdma_mode: str = RDMA.choice(
         "shared",  # as that plugin
-        "what a container gets of a pool, unless the file says",
+        "which HCAs of a pool a container gets, unless the file sets it",
         *(mode.value for mode in SharingMode),
         is_live=True,
     )
     rdma_issm: bool = RDMA.switch(
         True,  # as that plugin
-        "give containers the devices of a subnet manager too",
+        "also give containers the device nodes for subnet managers (issm)",
         is_live=True,
     )
     rdma_hand_over: str = RDMA.choice(
@@ -58,7 +58,7 @@ class HcaSettings(GpuSettings):
     job_variables: tuple[JobVariable, ...] = RDMA.setting(
         (),  # a job can set its own, or choose among HCAs in ways that a list would hinder
         policies.job_variables,
-        "variables for containers with HCAs, by comma; a pod's own win: "
+        "comma-separated variables for containers with HCAs, unless the pod sets them: "
         f"{', '.join(JobVariable)}; or all, or none",
         "LIST",
         is_live=True,
@@ -66,8 +66,7 @@ class HcaSettings(GpuSettings):
     gpu_hca_resource: str | None = RDMA.setting(
         None,
         values.resource_or_none,
-        "offer each GPU with an HCA of its own as one device of this resource, not alone; `none` "
-        "for not",
+        "advertise GPU+HCA pairs as this resource instead of single GPUs; `none` to disable",
         "NAME",
         is_live=True,
     )

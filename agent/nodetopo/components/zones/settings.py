@@ -12,11 +12,11 @@ class ZoneSettings(KernelSettings):
 
     publish_zones: bool = CLUSTER.switch(
         False,  # another program can, and not every cluster has the object's definition
-        "write what each NUMA node has left, as a NodeResourceTopology object",
+        "write the free resources of each NUMA node as a NodeResourceTopology object",
         writes=True,
     )
     annotate_pods: bool = CLUSTER.switch(
         False,  # takes the right to patch pods
-        "write onto each pod which NUMA nodes it got, as KAI reads it",
+        "annotate each pod with its NUMA nodes, for KAI",
         writes=True,
     )

@@ -41,35 +41,40 @@ class KernelSettings:
 
     node_name: str = field(
         metadata=NODE.option(
-            values.text, "name of the Node object; default $NODE_NAME, else host", "NAME"
+            values.text,
+            "name of the Node object; default $NODE_NAME, otherwise the host's name",
+            "NAME",
         )
     )
     machine: str | None = NODE.setting(
         None, values.text, "simulate this bundled machine instead of reading the node", "NAME"
     )
     snapshot: Path | None = NODE.setting(
-        None, values.path, "simulate the machine of this snapshot file", "FILE"
+        None, values.path, "simulate the machine in this snapshot file", "FILE"
     )
     or_simulate: bool = NODE.switch(
-        False, "simulate the default machine where NVML is missing, a kubelet where there is none"
+        False, "simulate the default machine if NVML is missing, and a kubelet if none runs"
     )
-    once: bool = NODE.switch(False, "do everything once, print it, and end")
+    once: bool = NODE.switch(False, "run once, print the results, and exit")
     sysfs_root: Path = NODE.setting(
-        Path("/sys"), values.path, "where the kernel's sysfs is mounted", "DIR"
+        Path("/sys"), values.path, "mount point of the kernel's sysfs", "DIR"
     )
     procfs_root: Path = NODE.setting(
-        Path("/proc"), values.path, "where the host's procfs is mounted", "DIR"
+        Path("/proc"), values.path, "mount point of the host's procfs", "DIR"
     )
     host_root: Path = NODE.setting(
-        Path("/"), values.path, "where the host's file system is mounted", "DIR"
+        Path("/"), values.path, "mount point of the host's file system", "DIR"
     )
     nvml_library: Path | None = NODE.setting(
-        None, values.path, "libnvidia-ml.so.1 or its directory; default the loader's", "PATH"
+        None,
+        values.path,
+        "libnvidia-ml.so.1 or its directory; default the loader's search path",
+        "PATH",
     )
     scan_interval_s: float = NODE.setting(
         60.0,  # topology is static: a scan looks for changes of health
         values.scan_interval,
-        "time between two scans of the node, such as 90, 90s or 5m; 1 s or more",
+        "interval between scans of the node, such as 90, 90s or 5m; at least 1 s",
         "TIME",
         is_live=True,
     )
@@ -79,49 +84,55 @@ class KernelSettings:
     metrics_address: str | None = LOG.setting(
         "127.0.0.1:9430",  # reachable from outside only on request
         values.address,
-        "host:port of /metrics, /healthz and /readyz; `none` for none",
+        "host:port of /metrics, /healthz and /readyz; `none` to disable",
         "ADDR",
     )
     log_format: str = LOG.choice(
         "auto",  # text on a terminal, JSON elsewhere
-        "form of the log",
+        "log format",
         "auto",
         "json",
         "text",
     )
     log_level: str = LOG.choice(
-        "info", "least severe line that is logged", "debug", "info", "warning", "error"
+        "info", "minimum severity of log lines", "debug", "info", "warning", "error"
     )
 
     # Cluster: the API server.
 
     kubeconfig: Path | None = CLUSTER.setting(
-        None, values.path, "how to reach the API server; default the pod's own", "FILE"
+        None,
+        values.path,
+        "kubeconfig for the API server; default the pod's service account",
+        "FILE",
     )
     publish_events: bool = CLUSTER.switch(
         False,
-        "write Events about the Node; default as publish-labels",
+        "write Events about the Node; default the value of publish-labels",
         writes=True,
     )
 
     # Named configs: one file of a directory, chosen by the Node's label.
 
     config_dir: Path | None = NAMED.setting(
-        None, values.path_or_none, "directory of named configs, one of which this node takes", "DIR"
+        None,
+        values.path_or_none,
+        "directory of named configs; this node uses one of them",
+        "DIR",
     )
     config_label: str = NAMED.setting(
         "nvidia.com/device-plugin.config",  # as NVIDIA's (cmd/config-manager)
         values.label_key,
-        "label of the Node that names its config",
+        "label of the Node that selects its config",
         "KEY",
     )
     default_config: str | None = NAMED.setting(
-        None, values.text_or_none, "named config of a node without that label", "NAME"
+        None, values.text_or_none, "named config for a Node without the label", "NAME"
     )
     config_fallbacks: tuple[str, ...] = NAMED.setting(
         ("named", "single"),  # as in NVIDIA's Helm chart
         values.several_of(FALLBACKS),
-        f"which named config serves without either, the first that can: {', '.join(FALLBACKS)}",
+        f"fallbacks without label and default, the first that applies: {', '.join(FALLBACKS)}",
         "LIST",
     )
 
@@ -129,7 +140,7 @@ class KernelSettings:
 
     registration: str = KUBELET.choice(
         "socket",
-        "how the kubelet learns of a resource, by kubelet.sock or by its plugin watcher",
+        "registration with the kubelet, by kubelet.sock or by its plugin watcher",
         "socket",
         "watcher",
         "both",
@@ -152,14 +163,19 @@ class KernelSettings:
 
     # Health: when a device is Unhealthy, and when it is Healthy again.
 
-    health_checks: bool = HEALTH.switch(True, "let errors that GPUs report make them Unhealthy")
+    health_checks: bool = HEALTH.switch(
+        True, "mark GPUs Unhealthy on XID errors and other reported faults"
+    )
     recovery_s: float = HEALTH.setting(
-        60.0, values.duration, "how long a repaired GPU must stay well before it is Healthy", "TIME"
+        60.0,
+        values.duration,
+        "how long a repaired GPU must stay sound before it is Healthy",
+        "TIME",
     )
     health_file: Path | None = HEALTH.setting(
         Path("/run/nodetopo/health.json"),  # in /run, which a boot empties
         values.path_or_none,
-        "where the health of GPUs outlives the daemon; `none` for none",
+        "file that keeps GPU health across restarts; `none` to disable",
         "FILE",
     )
     kernel_log: Path | None = HEALTH.setting(
@@ -171,18 +187,17 @@ class KernelSettings:
     kubelet_url: str | None = AUDIT.setting(
         None,
         values.kubelet_url,
-        "where the kubelet answers, such as https://10.0.0.7:10250; default its configuration"
-        " files",
+        "URL of the kubelet, such as https://10.0.0.7:10250; default from its configuration files",
         "URL",
     )
     kubelet_ca_file: Path | None = AUDIT.setting(
         None,
         values.path_or_none,
-        "authority that signed the kubelet's certificate; default the service account's",
+        "CA of the kubelet's certificate; default the service account's CA",
         "FILE",
     )
     kubelet_insecure_tls: bool = AUDIT.switch(
-        False, "accept any certificate of the kubelet, which most sign themselves"
+        False, "skip verification of the kubelet's certificate (often self-signed)"
     )
 
     def but(self, **values: Any) -> Self:

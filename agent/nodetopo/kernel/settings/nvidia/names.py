@@ -87,14 +87,14 @@ def _plugin(
     )
 
 
-_NO_SWITCHES = "the CDI specification that the daemon writes has no such switches"
+_NO_SWITCHES = "the daemon's CDI specification has no such switches"
 _LABELS = "labels follow every scan of the daemon (scan-interval)"
 
 NAMES: tuple[Name, ...] = (
     _plugin("mig-strategy", ValueKind.WORD, "migStrategy", words=("none", "single", "mixed"),
             ours=("mig_strategy",)),
     _plugin("fail-on-init-error", ValueKind.SWITCH, "failOnInitError", agrees=(False,),
-            instead="the daemon looks for GPUs at every scan, and does not end without one"),
+            instead="the daemon looks for GPUs at every scan, and keeps running without GPUs"),
     Name(kind=ValueKind.TEXT, flags=("nvidia-driver-root", "driver-root"),
          variables=("NVIDIA_DRIVER_ROOT",), path="flags.nvidiaDriverRoot",
          ours=("driver_root",)),
@@ -106,7 +106,7 @@ NAMES: tuple[Name, ...] = (
             ours=("device_list_strategy",)),
     _plugin("device-id-strategy", ValueKind.WORD, "plugin.deviceIDStrategy",
             words=("uuid", "index"), agrees=("uuid",),
-            instead="devices are named by UUID, which stays over a restart"),
+            instead="devices are named by UUID, which survives restarts"),
     _plugin("gdrcopy-enabled", ValueKind.SWITCH, "gdrcopyEnabled", ours=("gdrcopy",)),
     _plugin("gds-enabled", ValueKind.SWITCH, "gdsEnabled", ours=("gds",)),
     _plugin("mofed-enabled", ValueKind.SWITCH, "mofedEnabled", ours=("mofed",)),
@@ -118,7 +118,7 @@ NAMES: tuple[Name, ...] = (
             also="container-driver-root", ours=("nvml_library",)),
     # NVIDIA's Helm chart always sets it.
     _plugin("mps-root", ValueKind.TEXT, "mpsRoot", agrees=None,
-            instead="it is for MPS, which is not supported"),
+            instead="MPS is not supported"),
     _plugin("device-discovery-strategy", ValueKind.WORD, "deviceDiscoveryStrategy",
             words=("auto", "nvml", "tegra"), agrees=("auto", "nvml")),
     # v0.20.0
@@ -150,7 +150,7 @@ NAMES: tuple[Name, ...] = (
     Name(kind=ValueKind.SWITCH, flags=("oneshot",), variables=("GFD_ONESHOT",),
          path="flags.gfd.oneshot", agrees=(False,), instead=_LABELS),
     Name(kind=ValueKind.SWITCH, flags=("no-timestamp",), variables=("GFD_NO_TIMESTAMP",),
-         path="flags.gfd.noTimestamp", agrees=(True,), instead="no label holds a time"),
+         path="flags.gfd.noTimestamp", agrees=(True,), instead="no label contains a timestamp"),
     Name(kind=ValueKind.DURATION, flags=("sleep-interval",), variables=("GFD_SLEEP_INTERVAL",),
          path="flags.gfd.sleepInterval", instead=_LABELS),
     Name(kind=ValueKind.TEXT, flags=("output-file",), variables=("GFD_OUTPUT_FILE",),
