@@ -137,7 +137,7 @@ def test_flags_of_claims_are_for_claims(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"kind": "Node"}, "expected a ResourceSlice, found the kind 'Node'"),
+        ({"kind": "Node"}, "this is a Node of Kubernetes — `nodetopo doctor --nodes FILE`"),
         (
             {"apiVersion": "resource.k8s.io/v1beta1"},
             "of the API 'resource.k8s.io/v1beta1' — save it from Kubernetes 1.34 or later",

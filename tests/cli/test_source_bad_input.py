@@ -186,7 +186,7 @@ def test_the_pipe_of_a_shell_is_read(cli: Cli) -> None:
         outcome = cli(*MATRIX, "--topo-m", f"/dev/fd/{reader}")
     finally:
         os.close(reader)
-    assert "this looks like a snapshot" in outcome.err
+    assert "this is a snapshot — use --snapshot" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["/proc/kmsg", "/proc/self/status", "/dev/null", "/dev/tty"])

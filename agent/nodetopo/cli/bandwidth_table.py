@@ -3,8 +3,9 @@
 from argparse import Namespace
 
 from nodetopo.allocation.measured import BandwidthTable
-from nodetopo.cli.files import read_text
+from nodetopo.cli.files import read_text, reading
 from nodetopo.errors import DecodeError, InputError
+from nodetopo.formats.signatures import Reader
 from nodetopo.model.snapshot import Snapshot
 
 
@@ -29,7 +30,9 @@ def read_table(name: str, snapshot: Snapshot, cure: str | None = None) -> Bandwi
         parse,
     )
 
-    table = parse(name, read_text(name))
+    text = read_text(name)
+    with reading(name, text, Reader.TABLE, is_named=True):
+        table = parse(name, text)
     try:
         table.on(snapshot)
     except DecodeError as error:

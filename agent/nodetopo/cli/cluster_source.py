@@ -1,15 +1,16 @@
 """Where a command about the whole cluster has its Nodes from: the API server, or a file."""
 
 from argparse import Namespace
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from nodetopo.cli.files import read_text
+from nodetopo.cli.files import read_text, reading
 from nodetopo.cli.output import progress
 from nodetopo.cli.source import settings
 from nodetopo.errors import DecodeError, InputError, NothingFound
+from nodetopo.formats.signatures import LOOKED_AT, Reader
 from nodetopo.formats.yaml import YAML_ERRORS
 from nodetopo.model import strict_json
 from nodetopo.tools.cluster.kinds import Selector, selector
@@ -17,6 +18,8 @@ from nodetopo.tools.cluster.node import ClusterNode, cluster_node
 
 if TYPE_CHECKING:  # a file needs no API server
     from nodetopo.cli.cluster_api import ClusterApi
+
+T = TypeVar("T")
 
 # What ``kubectl get … -o json|yaml`` wrote, read back with caps on size and depth.
 
@@ -40,34 +43,44 @@ MAX_DEPTH = 32
 _CURE = "save it with `kubectl get … -o json`"
 
 
-def objects(name: str) -> Iterator[tuple[str, Any]]:
-    """Yield each Kubernetes object in the file *name* (``-``: standard input) with its path in it.
+def each_object(
+    name: str, reader: Reader, what: str, read: Callable[[str, dict[str, Any]], T]
+) -> list[T]:
+    """Return the results of *read* for each Kubernetes object in the file *name* (``-``: stdin).
 
     Takes what ``kubectl`` prints: one object, a List of them, several YAML documents.
 
+    Args:
+        what: an object that *reader* expects, such as ``a Node``, for its errors.
+        read: gets the object's path in the file, and the object; raises DecodeError with a path
+            from the file on.
+
     Raises:
-        InputError: unreadable, too large, too deep, or neither JSON nor YAML.
+        InputError: unreadable, too large, too deep, neither JSON nor YAML, or refused by *read*.
     """
-    documents = _documents(name, read_text(name, most=MAX_JSON_BYTES))
+    text = read_text(name, most=MAX_JSON_BYTES)
+    with progress(f"reading {name}"), reading(name, text[:LOOKED_AT], reader, _CURE):
+        documents = _documents(text)
+        del text  # before the objects are built
+        return [read(at, item) for at, item in _objects(documents, what)]
+
+
+def _objects(documents: Sequence[Any], what: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, document in enumerate(documents):
         at = "" if len(documents) == 1 else f"document {number + 1}"
         if not isinstance(document, dict):
-            raise not_usable(name, DecodeError(at, f"expected an object, found {found(document)}"))
+            raise DecodeError(at, f"expected an object, found {found(document)}")
         if "items" not in document:
             yield at, document
             continue
         items = document["items"]
         at = f"{at}.items" if at else "items"
-        if items is None:
-            continue
-        if not isinstance(items, list):
-            raise not_usable(name, DecodeError(at, f"expected a list, found {found(items)}"))
-        yield from ((f"{at}[{position}]", item) for position, item in enumerate(items))
-
-
-def not_usable(name: str, error: DecodeError) -> InputError:
-    """Return the error for the file *name* with the invalid content described by *error*."""
-    return InputError(f"{name}: {error.cause}", error.cure or _CURE)
+        if not isinstance(items, list | None):
+            raise DecodeError(at, f"expected a list, found {found(items)}")
+        for position, item in enumerate(items or ()):
+            if not isinstance(item, dict):
+                raise DecodeError(f"{at}[{position}]", f"expected {what}, found {found(item)}")
+            yield f"{at}[{position}]", item
 
 
 def found(value: object) -> str:
@@ -76,41 +89,41 @@ def found(value: object) -> str:
     return names.get(type(value), repr(value)[:60])
 
 
-def _documents(name: str, text: str) -> list[Any]:
+def _documents(text: str) -> list[Any]:
     if text.lstrip().startswith("{"):
         if sum(map(text.count, ",[{")) > MAX_VALUES:
-            raise InputError(f"{name}: more than {MAX_VALUES:,} values", _CURE)
+            raise InputError(f"more than {MAX_VALUES:,} values", _CURE)
         try:
             return [strict_json.loads(text, may_repeat=True)]
         except RecursionError:
-            raise InputError(f"{name}: nested too deeply", _CURE) from None
+            raise InputError("nested too deeply", _CURE) from None
         except ValueError as error:
-            raise InputError(f"{name}: not JSON: {error}", _CURE) from None
+            raise InputError(f"not JSON: {error}", _CURE) from None
     if len(text) > MAX_YAML_BYTES:
-        raise InputError(f"{name}: {len(text) >> 20} MiB are too much as YAML", _CURE)
-    documents = _yaml(name, text)
+        raise InputError(f"{len(text) >> 20} MiB are too much as YAML", _CURE)
+    documents = _yaml(text)
     if not documents:
-        raise InputError(f"{name} is empty", _CURE)
+        raise InputError("it is empty", _CURE)
     return documents
 
 
-def _yaml(name: str, text: str) -> list[Any]:
+def _yaml(text: str) -> list[Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         depth = 0
         for event in yaml.parse(text, Loader=loader):
             # kubectl writes no aliases; with them a small file could expand to a huge one.
             if isinstance(event, yaml.AliasEvent):
-                raise InputError(f"{name}: not from kubectl: the alias *{event.anchor}", _CURE)
+                raise InputError(f"not from kubectl: the alias *{event.anchor}", _CURE)
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise InputError(f"{name}: nested deeper than {MAX_DEPTH} levels", _CURE)
+                raise InputError(f"nested deeper than {MAX_DEPTH} levels", _CURE)
         documents = yaml.load_all(text, Loader=loader)
         return [document for document in documents if document is not None]
     except (yaml.YAMLError, *YAML_ERRORS) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{name}: not YAML: {reason}", _CURE) from None
+        raise InputError(f"not YAML: {reason}", _CURE) from None
 
 
 def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
@@ -148,26 +161,19 @@ def server(args: Namespace) -> "ClusterApi":
 
 def _from_file(name: str, wanted: Selector) -> tuple[ClusterNode, ...]:
     seen: dict[str, str] = {}
-    nodes = []
-    with progress(f"reading {name}"):
-        for at, item in objects(name):
-            node = _node(name, at, item)
-            if node.name in seen:
-                problem = f"a second Node {node.name!r}, the first is {seen[node.name]}"
-                raise not_usable(name, DecodeError(at, problem))
-            seen[node.name] = at
-            nodes.append(node)
-    return wanted.select(nodes)
 
+    def read(at: str, item: dict[str, Any]) -> ClusterNode:
+        kind = item.get("kind", "Node")
+        if kind != "Node":
+            raise DecodeError(at, f"expected a Node, found the kind {kind!r}")
+        try:
+            node = cluster_node(item.get("metadata"))
+        except DecodeError as error:
+            inner = error.under("metadata")
+            raise inner.under(at) if at else inner from None
+        if node.name in seen:
+            raise DecodeError(at, f"a second Node {node.name!r}, the first is {seen[node.name]}")
+        seen[node.name] = at
+        return node
 
-def _node(name: str, at: str, item: object) -> ClusterNode:
-    if not isinstance(item, dict):
-        raise not_usable(name, DecodeError(at, f"expected a Node, found {found(item)}"))
-    kind = item.get("kind", "Node")
-    if kind != "Node":
-        raise not_usable(name, DecodeError(at, f"expected a Node, found the kind {kind!r}"))
-    try:
-        return cluster_node(item.get("metadata"))
-    except DecodeError as error:
-        inner = error.under("metadata")
-        raise not_usable(name, inner.under(at) if at else inner) from None
+    return wanted.select(each_object(name, Reader.NODES, "a Node", read))

@@ -7,12 +7,13 @@ from typing import Any
 
 from nodetopo.checks.rule import Missing
 from nodetopo.cli import output, reports
-from nodetopo.cli.cluster_source import api, found, load_nodes, not_usable, objects
+from nodetopo.cli.cluster_source import api, each_object, load_nodes
 from nodetopo.cli.dra_source import Published, published_in
-from nodetopo.cli.files import STDIO, read_snapshot_text
+from nodetopo.cli.files import STDIO, read_snapshot_text, reading
 from nodetopo.cli.output import emit, progress, warn, warn_each_kind
 from nodetopo.cli.source import settings
 from nodetopo.errors import ApiUnavailable, DecodeError, InputError, UnreadableError
+from nodetopo.formats.signatures import Reader
 from nodetopo.model.codec import decode
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.cluster.cluster import Cluster, Topology
@@ -140,20 +141,23 @@ def _from_file(
 ) -> tuple[tuple[ObjectKind, Mapping[str, Any]], ...] | None:
     """Return the gangs and levels in the file; ``None`` if it has other content."""
     known, unknown = [], set()
-    with progress(f"reading {name}"):
-        for at, item in objects(name):
-            if not isinstance(item, dict):
-                problem = f"expected an object of Kubernetes, found {found(item)}"
-                raise not_usable(name, DecodeError(at, problem))
-            kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
-            if kind is None:
-                unknown.add(f"{item.get('apiVersion')} {item.get('kind')}")
-            else:
-                known.append((kind, item))
+    for item in each_object(name, Reader.OBJECTS, "an object of Kubernetes", _with_kind):
+        kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
+        if kind is None:
+            unknown.add(f"{item.get('apiVersion')} {item.get('kind')}")
+        else:
+            known.append((kind, item))
     warn_each_kind(
         args, (f"{name}: says nothing about gangs or levels: {what}" for what in sorted(unknown))
     )
     return None if unknown and not known else tuple(known)
+
+
+def _with_kind(at: str, item: dict[str, Any]) -> dict[str, Any]:
+    for key in ("apiVersion", "kind"):
+        if key not in item:
+            raise DecodeError(at, f"no object of Kubernetes: it has no {key}")
+    return item
 
 
 def _from_api(
@@ -196,18 +200,17 @@ def snapshots(args: Namespace, nodes: Sequence[ClusterNode]) -> Mapping[str, Sna
     """
     sources: list[tuple[str, str | None, Snapshot]] = []
     for name in args.node_snapshot:
-        try:
-            decoded = decode(read_snapshot_text(name))
-        except DecodeError as error:
-            raise InputError(f"{name}: {error.cause}", error.cure or "check the file") from None
+        text = read_snapshot_text(name)
+        with reading(name, text, Reader.SNAPSHOT):
+            decoded = decode(text)
         warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))
         sources.append((name, decoded.snapshot.node, decoded.snapshot))
     if args.live:
         from nodetopo.cli import live  # noqa: PLC0415 - loads the probes
 
         wanted = settings(args)
-        reading = live.read(wanted, in_full=False, pods=False)
-        sources.append(("--live", wanted.node_name, reading.snapshot))
+        here = live.read(wanted, in_full=False, pods=False)
+        sources.append(("--live", wanted.node_name, here.snapshot))
 
     by_node: dict[str, Snapshot] = {}
     for origin, node, snapshot in sources:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodetopo.cli.cluster_source import found, not_usable, objects
-from nodetopo.cli.output import progress
+from nodetopo.cli.cluster_source import each_object
 from nodetopo.errors import DecodeError
 from nodetopo.formats.fields import Object, text
+from nodetopo.formats.signatures import Reader
 from nodetopo.model.dra import API, PublishedDevice, PublishedPool
 from nodetopo.probes.dra import devices_of, newest_of, pools_of
 from nodetopo.tools.cluster.node import ClusterNode
@@ -17,6 +17,8 @@ CLAIMS = f"{API}/resourceclaims"
 _VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 """Of the API, which write devices alike; ``kubectl`` prints the first from Kubernetes 1.34 on."""
 
+_READERS = {"ResourceSlice": Reader.SLICES, "ResourceClaim": Reader.CLAIMS}
+
 
 def read_objects(name: str, kind: str) -> tuple[Object, ...]:
     """Return the objects of *kind* in the file *name*, as ``kubectl get … -o json`` prints them.
@@ -24,19 +26,16 @@ def read_objects(name: str, kind: str) -> tuple[Object, ...]:
     Raises:
         InputError: the file cannot be used, or holds anything else.
     """
-    items = []
-    with progress(f"reading {name}"):
-        for at, item in objects(name):
-            if not isinstance(item, dict):
-                raise not_usable(name, DecodeError(at, f"expected a {kind}, found {found(item)}"))
-            if item.get("kind") != kind:
-                problem = f"expected a {kind}, found the kind {item.get('kind')!r}"
-                raise not_usable(name, DecodeError(at, problem))
-            if (version := item.get("apiVersion", _VERSIONS[0])) not in _VERSIONS:
-                cure = "save it from Kubernetes 1.34 or later"
-                raise not_usable(name, DecodeError(at, f"of the API {version!r}", cure))
-            items.append(item)
-    return tuple(items)
+
+    def read(at: str, item: Object) -> Object:
+        if item.get("kind") != kind:
+            raise DecodeError(at, f"expected a {kind}, found the kind {item.get('kind')!r}")
+        if (version := item.get("apiVersion", _VERSIONS[0])) not in _VERSIONS:
+            cure = "save it from Kubernetes 1.34 or later"
+            raise DecodeError(at, f"of the API {version!r}", cure)
+        return item
+
+    return tuple(each_object(name, _READERS[kind], f"a {kind}", read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,22 @@
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodetopo.errors import DecodeError, InputError
 from nodetopo.model.codec import MAX_BYTES
 
+if TYPE_CHECKING:  # only a refusal looks for signatures
+    from nodetopo.formats.signatures import Reader
+
 _PROCFS = "/proc"
 """Its files are generated while being read, some block for more, and ``kmsg`` loses read lines."""
+
+_MAGIC = 16
+"""Bytes from the start that tell the form of a file that is no text."""
 
 STDIO = "-"
 """Stands for standard input or output, as everywhere."""
@@ -44,6 +53,43 @@ def read_snapshot_text(name: str) -> str:
         raise InputError(f"{name}: {error.cause}", error.cure) from None
 
 
+@contextmanager
+def reading(
+    name: str, text: str, reader: "Reader", cure: str = "check the file", *, is_named: bool = False
+) -> Iterator[None]:
+    """Name the file *name* in the errors of the block, in which *reader* reads *text*.
+
+    If *text* is in the form of another tool or for another reader, the error tells that instead.
+
+    Args:
+        cure: where an error has none.
+        is_named: whether the errors of the block name the file.
+
+    Raises:
+        InputError: the block raised one.
+    """
+    try:
+        yield
+    except InputError as error:
+        refuse_other(name, text, reader)
+        if is_named:
+            raise
+        raise InputError(f"{name}: {error.cause}", error.cure or cure) from None
+
+
+def refuse_other(name: str, text: str, reader: "Reader | None") -> None:
+    """Raise for a *text* that *reader* does not take and whose form is known.
+
+    Raises:
+        InputError: with the form, and the command that takes it.
+    """
+    from nodetopo.formats.signatures import other_form  # noqa: PLC0415 - only errors
+
+    form = other_form(text, reader)
+    if form is not None:
+        raise InputError(f"{name}: this is {form.what}", form.cure) from None
+
+
 def _read(name: str, most: int) -> bytes:
     try:
         content = sys.stdin.buffer.read(most + 1) if name == STDIO else _read_named(name, most)
@@ -62,6 +108,7 @@ def _text(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
+        refuse_other(name, content[:_MAGIC].decode("latin-1"), None)
         raise InputError(f"{name} is not UTF-8 text", "save it as UTF-8 or name another") from None
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nodetopo.cli import output
-from nodetopo.cli.files import STDIO, read_text
+from nodetopo.cli.files import STDIO, read_text, refuse_other
 from nodetopo.cli.flags.migrate import CONFIG
 from nodetopo.cli.output import Answer, Style, emit, note, say
 from nodetopo.cli.writing import check_new_directory, write_directory
 from nodetopo.errors import InputError
+from nodetopo.formats.signatures import Reader
 from nodetopo.tools.migrate.findings import LOST, Report, Verdict
 from nodetopo.tools.migrate.forms import Form
 from nodetopo.tools.migrate.overlay import configuration_texts, overlay
@@ -42,6 +43,8 @@ def run(args: Namespace) -> int:
     sources = [(name, read_text(name, most=MAX_BYTES)) for name in _names(args.files)]
     findings = report(sources, None if args.form is None else Form(args.form))
     if not findings.findings:
+        for name, text in sources:
+            refuse_other(name, text, Reader.MIGRATE)
         raise InputError("nothing to judge was found", "name a file with configuration in it")
     if args.output == CONFIG:
         for name, text in configuration_texts(findings.plan).items():

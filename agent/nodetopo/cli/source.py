@@ -5,9 +5,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from nodetopo.cli.files import STDIO, read_snapshot_text, read_text
+from nodetopo.cli.files import STDIO, read_snapshot_text, read_text, reading
 from nodetopo.cli.output import note, warn, warn_each_kind
-from nodetopo.errors import DecodeError, InputError, NvmlUnavailable
+from nodetopo.errors import InputError, NvmlUnavailable
+from nodetopo.formats.signatures import Reader
 from nodetopo.machines import bundled
 from nodetopo.model.codec import decode
 from nodetopo.model.kubernetes import release
@@ -34,17 +35,6 @@ _HARDWARE = (
     ("rdma", "hcas", "HCAs"),
 )
 """Probes, the field of a snapshot that each leaves out when it fails as a whole, and its name."""
-
-_LOOKED_AT = 64 * 1024
-"""Characters from the start; the config space of the first function comes before its place."""
-
-_FLAGS = (
-    ("--snapshot", "a snapshot"),
-    ("--nccl-xml", "XML"),
-    ("--topo-m", "`nvidia-smi topo -m`"),
-    ("--rdma-topo", "a dump of `rdma_topo`"),
-)
-"""The flags that take a file, and the expected content."""
 
 
 def is_configured(args: Namespace, name: str) -> bool:
@@ -181,10 +171,8 @@ def is_live(args: Namespace) -> bool:
 
 def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
     text = read_snapshot_text(name)
-    try:
+    with reading(name, text, Reader.SNAPSHOT):
         decoded = decode(text)
-    except DecodeError as error:
-        raise _unusable(name, text, error, "--snapshot") from None
     warn_each_kind(args, (f"{name}: {warning}" for warning in decoded.warnings))
     snapshot, what = decoded.snapshot, f"{name}: holds no GPUs, NVML did not answer"
     reasons = [issue.reason for issue in snapshot.issues if issue.probe == "nvml"]
@@ -198,45 +186,20 @@ def _from_text(args: Namespace) -> Snapshot:
     if args.topo_m is not None:
         from nodetopo.tools.importers.topo_m import parse_topo_m  # noqa: PLC0415 - as above
 
-        flag, name, parse = "--topo-m", args.topo_m, parse_topo_m
+        reader, name, parse = Reader.TOPO_M, args.topo_m, parse_topo_m
     elif args.nccl_xml is not None:
         from nodetopo.tools.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - as above
 
-        flag, name, parse = "--nccl-xml", args.nccl_xml, parse_nccl_xml
+        reader, name, parse = Reader.NCCL_XML, args.nccl_xml, parse_nccl_xml
     else:
         from nodetopo.tools.importers.rdma_topo import parse_rdma_topo  # noqa: PLC0415 - as above
 
-        flag, name, parse = "--rdma-topo", args.rdma_topo, parse_rdma_topo
+        reader, name, parse = Reader.RDMA_TOPO, args.rdma_topo, parse_rdma_topo
     text = read_text(name)
-    try:
+    with reading(name, text, reader):
         snapshot = parse(text)
-    except DecodeError as error:
-        raise _unusable(name, text, error, flag) from None
     warn_each_kind(args, (f"{name}: {issue.subject}: {issue.reason}" for issue in snapshot.issues))
     return snapshot
-
-
-def _unusable(name: str, text: str, error: DecodeError, flag: str) -> InputError:
-    """Return the error for *text* that *flag* cannot read, with its kind or the right flag."""
-    from nodetopo.tools.importers.other_files import recognise  # noqa: PLC0415 - only errors
-
-    head = text.lstrip("\ufeff \t\r\n")[:200]
-    other = None if "GPU0" in head else recognise(text)
-    if other is not None:
-        return InputError(f"{name}: this is {other.what}", other.cure)
-    suited = None
-    if head.startswith("{"):
-        suited = "--snapshot"
-    elif head.startswith("<"):
-        suited = "--nccl-xml"
-    elif head.startswith("[") and "realpath" in text[:_LOOKED_AT]:
-        suited = "--rdma-topo"
-    elif "GPU0" in head:  # every `nvidia-smi topo -m` text holds it
-        suited = "--topo-m"
-    for fitting, what in _FLAGS:
-        if fitting == suited != flag:
-            return InputError(f"{name}: {error.cause}", f"this looks like {what}: use {fitting}")
-    return InputError(f"{name}: {error.cause}", error.cure or "check the file")
 
 
 def manifest_of(args: Namespace) -> str:
@@ -262,10 +225,8 @@ def read_manifest_of(text: str, args: Namespace, snapshot: Snapshot) -> "Manifes
     from nodetopo.probes.pods.manifest import read_manifest  # noqa: PLC0415 - loads PyYAML
 
     name, known = args.manifest, release(snapshot.kubelet_version)
-    try:
+    with reading(name, text, Reader.MANIFEST):
         manifest = read_manifest(text, known)
-    except InputError as error:
-        raise InputError(f"{name}: {error.cause}", error.cure) from None
     warn_each_kind(args, (f"{name}: {warning}" for warning in manifest.warnings))
     if known is None and any(map(asks_as_a_pod, manifest.pods)):
         what = "the kubelet's version is not known"

@@ -68,4 +68,4 @@ def test_a_node_without_gpus_and_nics_together_says_so(cli: Cli) -> None:
 def test_another_flag_is_suggested_for_a_dump(cli: Cli) -> None:
     done = cli(*COMMAND, "--nccl-xml", "-", stdin=text(inline()))
     assert done.code == 2
-    assert "this looks like a dump of `rdma_topo`: use --rdma-topo" in done.err
+    assert "this is a dump of `rdma_topo` — use --rdma-topo" in done.err

@@ -19,7 +19,6 @@ BOMB = """\
 <system version="1"><cpu numaid="&b;"/></system>
 """
 OUTSIDE = '<!DOCTYPE system [<!ENTITY f SYSTEM "file:///etc/passwd">]><system version="&f;"/>'
-GRAPH = '<graphs version="1"><graph id="0" pattern="4"/></graphs>'
 
 
 @pytest.mark.parametrize(
@@ -34,8 +33,6 @@ GRAPH = '<graphs version="1"><graph id="0" pattern="4"/></graphs>'
         ("<a>" * 40 + "</a>" * 40, "", "deeper than 32"),
         (f"<system>{'<cpu/>' * 5000}</system>", "", "more than 4096 elements"),
         (" " * (MAX_BYTES + 1), "", "larger than 1024 KiB"),
-        (GRAPH, "", "this is an NCCL graph (NCCL_GRAPH_FILE)"),
-        ("<nvidia_smi_log/>", "", "`nvidia-smi -q -x`"),
         ("<html/>", "", "a document of another kind, 'html'"),
         ("<system><cpu numaid='0'/></system>", "version", "missing"),
         ("<system version='one'/>", "version", "not a number here: 'one'"),

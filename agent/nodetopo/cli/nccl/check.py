@@ -11,7 +11,7 @@ from nodetopo.allocation.requests import resolve
 from nodetopo.checks.rule import Verdict
 from nodetopo.cli import output, reports
 from nodetopo.cli.bandwidth_table import measured_table, read_table
-from nodetopo.cli.files import STDIO, read_text
+from nodetopo.cli.files import STDIO, read_text, reading
 from nodetopo.cli.lists import device_names
 from nodetopo.cli.output import Answer, clean, emit, note, warn
 from nodetopo.cli.reports import finding_rows, mark
@@ -19,6 +19,7 @@ from nodetopo.cli.source import files_of, load
 from nodetopo.cli.writing import write_text
 from nodetopo.drawing.devices import find
 from nodetopo.errors import InputError
+from nodetopo.formats.signatures import Reader
 from nodetopo.kernel.settings.data_files import MAX_YAML_BYTES
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -51,10 +52,8 @@ def run(args: Namespace) -> int:
     if args.save == STDIO:
         raise InputError("a bandwidth table is kept in a file", "name one with --save FILE")
     text = read_text(args.file)
-    try:
+    with reading(args.file, text, Reader.LOG):
         log = read(text)
-    except InputError as error:
-        raise InputError(f"{args.file}: {error.cause}", error.cure) from None
     snapshot = load(args, in_full=True)
     gpus, hcas = devices(snapshot, args.gpus, args.hca)
     table = measured_table(args, snapshot)

@@ -9,12 +9,13 @@ from random import Random
 from typing import Protocol
 
 from nodetopo.allocation.rules import Model
-from nodetopo.cli.files import read_text
+from nodetopo.cli.files import read_text, reading
 from nodetopo.cli.output import PATIENCE_S, emit
 from nodetopo.cli.simulate import plot
 from nodetopo.cli.simulate.text import Study, answer
 from nodetopo.cli.source import load
 from nodetopo.errors import InputError, closest
+from nodetopo.formats.signatures import Reader
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.simulate.contest import POLICIES, Contest, obstacle
 from nodetopo.tools.simulate.jobs import WORKLOADS, schedule
@@ -159,7 +160,11 @@ def _plan(args: Namespace, gpus: int) -> TracePlan:
         name = args.workload or "philly"
         workload = WORKLOADS[name]
         return plan(source=name, workload=workload, gpus=gpus, load=args.load, count=args.jobs)
-    files = [parse(name, read_text(name)) for name in args.trace]
+    files = []
+    for name in args.trace:
+        text = read_text(name)
+        with reading(name, text, Reader.TRACE, is_named=True):
+            files.append(parse(name, text))
     source, recorded = from_files(files)
     return plan(
         source=source,

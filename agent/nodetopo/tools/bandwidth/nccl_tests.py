@@ -39,7 +39,6 @@ _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>[0-9]{1,6})\s(?:\s*Group\s+[0-9]{1,6})?(?:\s*Pid\s+[0-9]{1,10})?"
     r"\s+on\s+(?P<host>\S{1,255})\s+device\s+[0-9]{1,4}\s+\[(?P<pci>[^\]]{1,32})\]"
 )
-_LOOKS = re.compile(r"#[ \t]+Rank[ \t]+[0-9]+ |\bsize[ \t|]+count[ \t].{0,200}\bbusbw\b")
 _BUS = re.compile(r"0x(?P<bus>[0-9a-fA-F]{1,2})")
 _PCI = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
@@ -68,13 +67,6 @@ UNNAMED = "a collective"
 
 MOST_GAPS = 4
 """Missing ranks that a message names; of more it gives the number."""
-
-
-def is_log(text: str) -> bool:
-    """Return whether *text* looks like a log of this tool."""
-    if text.lstrip()[:1] == "{":
-        return '"average_bus_bandwidth"' in text or '"bus_bw"' in text
-    return bool(_START.search(text) or _LOOKS.search(text))
 
 
 @dataclass(slots=True)

@@ -33,18 +33,10 @@ _DEVICE = re.compile(
 _RUNNING = re.compile(r"Running (?P<test>\w{1,100})\.")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (?P<test>\w{1,100}) ")
 _TITLE = re.compile(r"^memcpy .*\((?:GB/s)\)\s*$")
-_MEMCPY = re.compile(r"\bmemcpy (?:CE|SM) [CG]PU\(row\)")
 _ANCHOR = re.compile(
     r"nvbandwidth Version|\bmemcpy (?:CE|SM) [CG]PU\(row\)|Running \w{1,100}_(?:ce|sm)\.|"
     r"Device [0-9]{1,4}: NVIDIA "
 )
-
-
-def is_log(text: str) -> bool:
-    """Return whether *text* looks like a log of this tool."""
-    if text.lstrip()[:1] == "{":
-        return '"nvbandwidth"' in text
-    return "nvbandwidth Version" in text or bool(_MEMCPY.search(text))
 
 
 def read(text: str) -> Log:

@@ -26,11 +26,6 @@ _ANCHOR = re.compile(
 _CORNER = "D\\D"
 
 
-def is_log(text: str) -> bool:
-    """Return whether *text* looks like a log of this tool."""
-    return "P2P (Peer-to-Peer) GPU Bandwidth Latency Test" in text or "directional P2P=" in text
-
-
 def read(text: str) -> Log:
     """Return the figures of *text* with peer access: of each pair the slower direction.
 

@@ -62,11 +62,6 @@ _AVERAGE = re.compile(r"BW average\[")
 _TIMES = re.compile(r"t_avg\[usec\]")
 
 
-def is_log(text: str) -> bool:
-    """Return whether *text* looks like a log of this tool."""
-    return bool(_HEADER.search(text) or re.search(r"\bDual-port +: O", text))
-
-
 @dataclass(slots=True)
 class _Run:
     test: str = "ib_bw"

@@ -1,15 +1,16 @@
 """Reads the log of a bandwidth test, whichever tool wrote it."""
 
-from collections.abc import Callable
-
 from nodetopo.errors import InputError
+from nodetopo.formats import signatures
 from nodetopo.tools.bandwidth import nccl_tests, nvbandwidth, p2p_test, perftest
 from nodetopo.tools.bandwidth.log import Log
 
-READERS: tuple[tuple[Callable[[str], bool], Callable[[str], Log]], ...] = tuple(
-    (tool.is_log, tool.read) for tool in (nccl_tests, nvbandwidth, p2p_test, perftest)
-)
-"""The first whose ``is_log`` recognises a log reads it."""
+_READERS = {
+    signatures.NCCL_TESTS: nccl_tests.read,
+    signatures.NVBANDWIDTH: nvbandwidth.read,
+    signatures.P2P_TEST: p2p_test.read,
+    signatures.PERFTEST: perftest.read,
+}
 
 
 def read(text: str) -> Log:
@@ -18,11 +19,8 @@ def read(text: str) -> Log:
     Raises:
         InputError: no tool is recognised, or the log holds too much.
     """
-    for is_log, read_log in READERS:
-        if is_log(text):
-            return read_log(text)
-    raise InputError(
-        "not a log of a bandwidth test" if text.strip() else "an empty log",
-        "give the output of nccl-tests, perftest (ib_write_bw …), nvbandwidth or "
-        "p2pBandwidthLatencyTest",
-    )
+    form = signatures.log_form(text)
+    if form is None:
+        cause = "not a log of a bandwidth test" if text.strip() else "an empty log"
+        raise InputError(cause, signatures.LOGS)
+    return _READERS[form](text)

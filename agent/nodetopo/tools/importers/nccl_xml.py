@@ -43,7 +43,6 @@ from nodetopo.tools.importers.nccl_xml_devices import (
     read_function,
     read_tree,
 )
-from nodetopo.tools.importers.other_files import ROOTS
 from nodetopo.topology.links import loops
 
 PROBE = "nccl-xml"
@@ -127,8 +126,6 @@ def parse_nccl_xml(text: str) -> Snapshot:
 def _checked_version(root: Element) -> int:
     """Return the version of an NCCL topology of one host."""
     if root.tag != "system":
-        if other := ROOTS.get(root.tag):
-            raise DecodeError("", f"this is {other.what}", other.cure)
         raise DecodeError("", f"this is a document of another kind, {root.tag[:40]!r}", CURE)
     version = number(root, "version", 0, 1 << 16)
     if version is None:

@@ -24,7 +24,6 @@ from nodetopo.model.pci import (
     PciFunction,
     PciPath,
 )
-from nodetopo.tools.importers.other_files import ROOTS
 
 CURE = "give the file that NCCL_TOPO_DUMP_FILE or NCCL_TOPO_FILE names"
 
@@ -396,8 +395,6 @@ class _TreeBuilder:
         self._count = 0
 
     def doctype(self, name: str, *_: object) -> None:
-        if other := ROOTS.get(name):
-            raise DecodeError("", f"this is {other.what}", other.cure)
         problem = f"has a document type ({name[:40]}), which no NCCL topology has"
         raise DecodeError("", problem, CURE)
 

@@ -92,8 +92,8 @@ def parse_topo_m(text: str) -> Snapshot:
     other text, cause issues too.
 
     Raises:
-        DecodeError: no matrix, or one with missing or contradicting cells, or another
-            vendor's; its path names the row, or the row and column.
+        DecodeError: no matrix, or one with missing or contradicting cells; its path names the row,
+            or the row and column.
     """
     if len(text) > MAX_BYTES:
         raise DecodeError("", f"larger than {MAX_BYTES >> 10} KiB", CURE)

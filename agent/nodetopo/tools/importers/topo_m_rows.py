@@ -52,17 +52,6 @@ _LEGEND = re.compile(
 )
 """How a line of a legend begins; where no colon follows ``NIC0``, no cell does, as in a row."""
 
-_P2P = re.compile(r"OK|CNS|GNS|TNS|NS|DR|U")
-"""The words of ``topo -p2p``, whose header looks the same (nvidia-smi manual)."""
-
-_OTHERS = (
-    (re.compile(r"XGMI|PCIE"), "an AMD GPU (rocm-smi, amd-smi)"),
-    (re.compile(r"ICN[0-9]*|PPU[0-9]+"), "an Alibaba PPU (ppu-smi)"),
-    (re.compile(r"HCCS(_SW)?|NPU[0-9]+"), "a Huawei Ascend NPU (npu-smi)"),
-    (re.compile(r"MDF|XL[0-9]+"), "an Intel GPU (xpu-smi)"),
-)
-"""Words that only the look-alike tables of other vendors have, from their tools' manuals."""
-
 MAX_LINES = 1 << 14
 """Lines accepted: 1,280 rows, their legend, and ten times as many of the log around them."""
 
@@ -113,8 +102,8 @@ def read_table(text: str) -> Table:
     """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
 
     Raises:
-        DecodeError: no matrix, or one with missing or contradicting cells, or another
-            vendor's; its path names the row, or the row and column.
+        DecodeError: no matrix, or one with missing or contradicting cells; its path names the row,
+            or the row and column.
     """
     raw = text.splitlines()
     if len(raw) > MAX_LINES:
@@ -203,9 +192,6 @@ def _header(lines: list[str]) -> tuple[int, tuple[str, ...], int]:
         row = next((each.split() for each in lines[at + 1 :] if each), [])
         if row[:2] == [names[0], "X"] and all(map(_is_device, names)):
             return at, _devices(names), 0
-    for pattern, owner in _OTHERS:
-        if any(pattern.fullmatch(word) for line in lines for word in line.split()):
-            raise DecodeError("", f"the matrix of {owner}", CURE)
     if strange:
         raise DecodeError("header", strange, CURE)
     raise DecodeError("", "no header with GPU columns: not a matrix", CURE)
@@ -322,13 +308,7 @@ def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
         is_cell = CELL.fullmatch(cell) and (is_gpu_pair or not cell.startswith("NV"))
         if is_cell and (cell == "X") == (name == device):
             continue
-        problem = f"not a cell here: {cell[:40]!r}"
-        if is_gpu_pair and _P2P.fullmatch(cell):
-            problem = f"{cell!r} is a word of `topo -p2p`, not of `topo -m`"
-        for pattern, owner in _OTHERS:
-            if pattern.fullmatch(cell):
-                problem = f"{cell[:40]!r} is a word of {owner}, not of NVIDIA"
-        raise DecodeError(f"{name}/{device}", problem, CURE)
+        raise DecodeError(f"{name}/{device}", f"not a cell here: {cell[:40]!r}", CURE)
     row = Row(name=name, cells=tuple(cell.replace("SOC", "SYS") for cell in cells))
     rest = line[words[len(devices) - 1].end() :]
     if GPU.fullmatch(name) and columns:

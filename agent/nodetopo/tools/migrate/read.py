@@ -7,6 +7,7 @@ import yaml
 
 from nodetopo.errors import InputError
 from nodetopo.formats.document import MAX_MIGRATED_NODES, Value, read_values
+from nodetopo.formats.signatures import Reader, other_form
 from nodetopo.tools.migrate import charts
 from nodetopo.tools.migrate.containers import read_pod
 from nodetopo.tools.migrate.embedded import embedded
@@ -73,35 +74,57 @@ def _file(ledger: Ledger, name: str, text: str, form: Form | None) -> None:
     try:
         documents = read_values(name, text, MAX_MIGRATED_NODES, may_repeat=True)
     except ValueError as error:
+        other = other_form(text, Reader.MIGRATE)
+        if other is not None:
+            raise InputError(f"{name}: this is {other.what}", other.cure) from None
         cure = RENDER if "{{" in text else "correct the file, or leave it out"
         raise InputError(f"{name}: {error}", cure) from None
     for document in documents:
-        _document(ledger, document, form)
+        _document(ledger, document, form, text=text)
 
 
 def _document(
-    ledger: Ledger, value: Value, form: Form | None, *, chart: Form | Owner | None = None
+    ledger: Ledger,
+    value: Value,
+    form: Form | None,
+    *,
+    chart: Form | Owner | None = None,
+    text: str = "",
 ) -> None:
-    """Judge a document; *chart* is whose values it is, where the object around it says so."""
+    """Judge a document.
+
+    Args:
+        chart: whose values it is, where the object around it says so.
+        text: of its file; empty inside an object.
+    """
     if not isinstance(value.node, yaml.MappingNode):
         if any(below(rule, word) is not None for rule in items_of(value) for word in _NFD_MATCHES):
             ledger.add(value, "the document", Verdict.NOT_OURS, NFD_RULES, program=charts.NFD)
         elif not value.is_null():
-            ledger.add(value, "the document", Verdict.UNKNOWN, "it is no mapping")
+            means = _other(text) or "it is no mapping"
+            ledger.add(value, "the document", Verdict.UNKNOWN, means)
         return
     entries = value.entries()
     if "kind" in entries and "apiVersion" in entries:
         _object(ledger, value, form)
         return
     chosen = form or chart or recognised(value)
-    if chosen is None:
-        means = (
+    # A version alone makes a plugin's configuration of any report that has one.
+    other = _other(text) if chosen in (None, Form.PLUGIN_CONFIG) and form is None else ""
+    if chosen is None or other:
+        means = other or (
             "neither a manifest nor a file that is known: it has no key that only one of these "
             f"programs has; say with --as: {', '.join(Form)}"
         )
         ledger.add(value, "the document", Verdict.UNKNOWN, means)
     else:
         _form(ledger, value, chosen, "default")
+
+
+def _other(text: str) -> str:
+    """Return what *text* is if it is for another reader; otherwise an empty text."""
+    other = other_form(text, Reader.MIGRATE)
+    return f"this is {other.what}: {other.cure}" if other else ""
 
 
 def _form(ledger: Ledger, value: Value, form: Form | Owner, name: str) -> None:
