@@ -175,6 +175,45 @@ _YAML: Mapping[str, Callable[[], str]] = {
     "one word of 200 KiB": lambda: "x" * (200 << 10),
 }
 
+_NEARLY = (
+    *(
+        "GPU0 ",
+        "GPU 0: ",
+        "GPU0 X ",
+        "size count ",
+        "#bytes",
+        "# Rank ",
+        "{",
+        "<!--",
+        "NAME  ",
+        "\n",
+    ),
+    *(
+        "kind: List\n",
+        "version:\n",
+        "Name: \n",
+        "hca_id: ",
+        "link a",
+        "CA '",
+        '{"a":',
+        "NCCL ",
+        "[",
+    ),
+    *(
+        "apiVersion: ",
+        "00:00.0 A",
+        "-[0000:",
+        "\t",
+        "> ",
+        "``` ",
+        "=",
+        "nvidia.com/gpu",
+        "PU L",
+        "a,",
+    ),
+)
+"""Beginnings of what signatures look for, without the rest."""
+
 _FILES = ("bandwidths", "levels", "manifest")
 
 HOSTILE: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
@@ -208,6 +247,12 @@ HOSTILE: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
 )
 """By reader and name, as functions that build the text."""
 
+_RANKED = "[1]" * 65 + " z #  Rank  0 \n" + ("[1]" * 64 + "x\n") * 1000
+"""Lines that almost have the prefix of the first, whose ranks can be put together in many ways."""
+
+_SHEDDERS = "".join(f"{n:03}{'[' * 190} #  Rank  0 \n" for n in range(64)) + "[[[ x\n" * 300_000
+"""A long log with as many long prefixes as are learned."""
+
 ACCEPTED: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
         "snapshot": {
@@ -222,12 +267,21 @@ ACCEPTED: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
         "nccl-xml": {"256 GPUs": lambda: xml(gpus=256)},
         "bandwidth-log": {
             "one line of 8 MiB": lambda: "#  Rank  0 " + "x" * (8 << 20),
+            "ranks": lambda: _RANKED,
+            "64 prefixes": lambda: _SHEDDERS,
             "a matrix of 16,000 columns": lambda: (
                 "memcpy CE GPU(row) -> GPU(column) (GB/s)\n"
                 + " ".join(map(str, range(16_000)))
                 + "\n"
                 + ("0 " + "1.0 " * 16_000 + "\n") * 100
             ),
+        },
+        "signature": {
+            **{
+                f"16 MiB of {part!r}": lambda part=part: part * ((16 << 20) // len(part))
+                for part in _NEARLY
+            },
+            "an XML of comments": lambda: "<!-- -->" * 10_000,
         },
         "trace": {"20,000 jobs": lambda: "duration_s,gpus\n" + "1,1\n" * 20_000},
     }

@@ -22,6 +22,8 @@ from nodetopo.formats import json as bounded_json
 from nodetopo.formats import toml
 from nodetopo.formats.document import load_all
 from nodetopo.formats.loader_cache import cached_libraries
+from nodetopo.formats.signatures import Reader as FileReader
+from nodetopo.formats.signatures import log_form, other_form
 from nodetopo.kernel.settings.origin import ConfigFile
 from nodetopo.kernel.settings.resolve import Resolved
 from nodetopo.model.codec import decode, encode
@@ -218,6 +220,11 @@ def _kernel_log(text: str) -> object:
     return parse_vpd(raw), [parse_kernel_record(line) for line in raw.split(b"\n")]
 
 
+def _signature(text: str) -> object:
+    """Look for every form, as a refusal does, and for a bandwidth test anywhere."""
+    return log_form(text), [other_form(text, reader) for reader in (None, FileReader.LOG)]
+
+
 READERS: Mapping[str, Reader] = {
     "snapshot": Commands("--snapshot", (*_NODE, ("nccl", "xml"))),
     "topo-m": Commands("--topo-m", _NODE),
@@ -230,6 +237,8 @@ READERS: Mapping[str, Reader] = {
     "manifest": Commands("--manifest", (("admit", *_MACHINE),), (*_ANSWERS, FAILED)),
     "bandwidths": Commands("--bandwidth-table", (("allocate", "--size", "2", *_MACHINE),)),
     "bandwidth-log": Commands("--no-color", (("nccl", "check", *_MACHINE),), (*_ANSWERS, FAILED)),
+    "signature": _function(_signature),
+    "migrate": Commands("--no-color", (("migrate",),), (*_ANSWERS, FAILED)),
     "nodes": Commands("--nodes", (("export", "--for", "kueue"),)),
     "gangs": Commands(
         "--objects",

@@ -11,6 +11,7 @@ from nodetopo.formats import json as bounded_json
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.topology.matrix import matrix
+from tests.formats.forms import EXAMPLES
 from tests.tools.bandwidth import logs
 from tests.tools.importers import rdma_topo_text
 from tests.tools.importers.nccl_xml_text import BY_HAND, DUMP
@@ -54,6 +55,13 @@ apiVersion: v1
 kind: List
 items:
 - {apiVersion: v1, kind: LimitRange, metadata: {name: l}, spec: {limits: [{type: Container}]}}
+"""
+
+_PLUGIN = """\
+version: v1
+flags: {migStrategy: mixed, failOnInitError: true, plugin: {deviceListStrategy: [cdi-cri]}}
+sharing:
+  timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}
 """
 
 _CLUSTER = "7c1d2f00-0000-4000-8000-000000000001"
@@ -353,6 +361,8 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "manifest": lambda: (_POD, _JOB, json.dumps(bounded_json.load('{"kind": "Pod"}'))),
     "bandwidths": lambda: (_BANDWIDTHS,),
     "bandwidth-log": _bandwidth_logs,
+    "signature": lambda: [example.text for example in EXAMPLES.values()],
+    "migrate": lambda: [_PLUGIN, *(example.text for example in EXAMPLES.values())],
     "nodes": lambda: (_NODES,),
     "gangs": lambda: (_GANGS,),
     "levels": lambda: (_LEVELS,),

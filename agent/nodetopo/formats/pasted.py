@@ -132,7 +132,9 @@ def _shape(lead: str) -> str:
     shape, end = "", 0
     for part in _PART.finditer(lead):
         kind = _CHANGING[int(str(part.lastgroup)[1:])]
-        shape += _literal(lead[end : part.start()]) + kind.removeprefix("^").removesuffix("$")
+        shape += _literal(lead[end : part.start()])
+        # Atomic: what follows a part never makes it shorter, and a long prefix is tried in one way.
+        shape += f"(?>{kind.removeprefix('^').removesuffix('$')})"
         end = part.end()
     return shape + _literal(lead[end:])
 

@@ -297,7 +297,7 @@ NCCL_TESTS = _log(
     "nccl-tests",
     "# nThread [0-9]{1,4} nGpus [0-9]{1,4} ",
     r"#[ \t]+Rank[ \t]+[0-9]+ ",
-    r"size[ \t|]+count[ \t].{0,200}\bbusbw\b",
+    r"size[ \t|]+count[ \t].{0,120}\bbusbw\b",
     _report("average_bus_bandwidth", "bus_bw"),
 )
 NVBANDWIDTH = _log(
@@ -335,7 +335,7 @@ def _of_nvidia() -> Iterator[Form]:
     counted = "the output of `nvidia-smi nvlink`, which does not tell where an NVLink leads"
     yield Form(counted, _has(links), (), f"{_MATRIX}, or {_CAPTURE}")
     quiet = "the output of `nvidia-smi -q`, which says no paths"
-    yield Form(quiet, _has("=+NVSMI LOG=+"), (), _MATRIX)
+    yield Form(quiet, _has("====NVSMI LOG===="), (), _MATRIX)
     yield Form("the output of plain `nvidia-smi`", _has(r"\| NVIDIA-SMI "), (), _MATRIX)
     listed = r"^[ \t$#]*GPU [0-9]+: .{1,200} \(UUID: "
     yield Form("the output of `nvidia-smi -L`", _has(listed), (), _MATRIX)

@@ -118,7 +118,8 @@ def read(text: str) -> Log:
         current = settings.read(line, runs[-1].algorithms if runs else None)
         if current is not None:
             runs[-1].algorithms = current
-        if called := _PROGRAM.search(line):
+        called = _PROGRAM.search(line) if "_perf" in line else None
+        if called:
             program = called["name"]
         start, sizes = _NAME.search(line), _START.search(line)
         if sizes or (start and (not runs or runs[-1].rows)):
@@ -137,7 +138,7 @@ def read(text: str) -> Log:
         if (problem := trouble(number, line)) is not None:
             problems.append(problem)
             continue
-        rank, is_header = _RANK.search(line), _HEADER.search(line)
+        rank, is_header = _RANK.search(line), "busbw" in line and _HEADER.search(line)
         if not runs and (rank or is_header):
             runs.append(_Run(name=program, line=number, algorithms=settings.begin()))
         if rank:

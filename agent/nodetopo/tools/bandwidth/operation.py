@@ -145,7 +145,8 @@ class Reader:
 
         What NCCL prints belongs to the run that goes on; a command line, to the one that begins.
         """
-        if "NCCL_" not in line and "NCCL INFO" not in line and "NCCL version" not in line:
+        # Most lines of NCCL say nothing about algorithms, and words are found faster than patterns.
+        if not ("NVLS" in line or "nvls" in line or "NCCL_ALGO" in line or "NCCL version" in line):
             return current
         is_report = "=" not in line or "NCCL INFO" in line
         if current is not None and is_report:
