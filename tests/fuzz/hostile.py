@@ -5,6 +5,7 @@ Those that are too large to keep as files are built here; others lie in ``corpus
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -214,6 +215,11 @@ _NEARLY = (
 )
 """Beginnings of what signatures look for, without the rest."""
 
+
+def _filled(part: str) -> str:
+    return part * ((16 << 20) // len(part))
+
+
 _FILES = ("bandwidths", "levels", "manifest")
 
 HOSTILE: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
@@ -277,10 +283,7 @@ ACCEPTED: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
             ),
         },
         "signature": {
-            **{
-                f"16 MiB of {part!r}": lambda part=part: part * ((16 << 20) // len(part))
-                for part in _NEARLY
-            },
+            **{f"16 MiB of {part!r}": partial(_filled, part) for part in _NEARLY},
             "an XML of comments": lambda: "<!-- -->" * 10_000,
         },
         "trace": {"20,000 jobs": lambda: "duration_s,gpus\n" + "1,1\n" * 20_000},

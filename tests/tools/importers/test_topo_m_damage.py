@@ -137,6 +137,24 @@ def test_affinities_without_tabs_are_unknown(tail: str) -> None:
     assert issue.reason == "cut, or not to be told apart without tabs: GPU0"
 
 
+@pytest.mark.parametrize(
+    "fused", ["NV4PXB0-7", "NV4\tPXB0-7", "NV4 PXB0-7", "NV4\t PXB0-3,4-7", "NV4 PXB\t0-7"]
+)
+def test_a_cell_fused_with_the_affinity_is_split(fused: str) -> None:
+    assert parse_topo_m(TEXT.replace("NV4\tPXB\t0-7", fused)) == parse_topo_m(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("cell", "affinity"),
+    [("NV18", "0-31"), ("NV4", "0-7"), ("NV18", "N/A"), ("SYS", "0,2,4"), ("SYS", "N/A")],
+)
+def test_an_nvlink_cell_is_split_where_one_way_leaves_an_affinity(cell: str, affinity: str) -> None:
+    rows = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \t{0}{2}{1}\nGPU1\t{0}\t X{2}{1}\n"
+    split, fused = (parse_topo_m(rows.format(cell, affinity, gap)) for gap in ("\t", ""))
+    assert fused == split
+    assert len(split.pairs or ()) == 1
+
+
 @pytest.mark.parametrize("tail", ["                  N/A", "       N/A       N/A"])
 def test_blanks_before_nothing_known_are_no_issue(tail: str) -> None:
     snapshot = parse_topo_m(TEXT.replace("\t0-7\t0\t\tN/A", tail))
@@ -149,7 +167,12 @@ def test_blanks_before_nothing_known_are_no_issue(tail: str) -> None:
         ("", "", "no header with GPU columns: not a matrix"),
         ("\tCPU Affinity\n", "", "no header with GPU columns: not a matrix"),
         ("\tGPU0\tGPU1\n", "", "no header with GPU columns: not a matrix"),
-        (TEXT.replace("\tPXB\t0-7", "PXB0-7"), "GPU0/GPU1", "not a cell here: 'NV4PXB0-7'"),
+        (
+            TEXT.replace("NV4\tPXB\t0-7", "NV180-95"),
+            "GPU0/GPU1",
+            "not a cell here: 'NV180-95'",
+        ),
+        (TEXT.replace("PXB\t0-7", "PXB7-0"), "GPU0/NIC0", "not a cell here: 'PXB7-0'"),
         (TEXT.replace("\tPXB\t0-7", "\t0-7"), "GPU0/NIC0", "not a cell here: '0-7'"),
         (TEXT.replace("NIC0\tPXB\t", "NIC0\t"), "NIC0", "2 cells for 3 columns"),
         (TEXT.replace("\tSYS\t X ", "\tSYS\t X \tSYS"), "NIC0", "more cells than columns: 'SYS'"),

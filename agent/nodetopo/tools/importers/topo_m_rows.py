@@ -14,7 +14,9 @@ from itertools import pairwise
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.pasted import unwrapped
+from nodetopo.model.digits import is_digits
 from nodetopo.model.limits import MAX_GPUS, MAX_HCAS
+from nodetopo.model.numa import CpuSet
 
 CURE = "give the whole output of `nvidia-smi topo -m`, as it was printed"
 NOT_REPORTED = "?"
@@ -41,7 +43,12 @@ _LEAD = re.compile(r"[\s>#\ufeff]*")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _PCI_WORDS = r"X|PIX|PXB|PHB|NODE|SYS|SOC"
 CELL = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}|\?")
-_FUSED = re.compile(rf"(?<!\S)(?:{_PCI_WORDS}|NV[0-9]{{1,3}}){{2,}}(?!\S)")
+_FUSED = re.compile(
+    rf"(?<!\S)(?P<cells>(?:{_PCI_WORDS}|NV[0-9]{{1,3}})*)"
+    rf"(?P<last>{_PCI_WORDS}|NV)(?P<rest>(?:[0-9][0-9,-]{{0,200}})?(?:N/A)?)(?!\S)"
+)
+"""Cells, or cells and the CPU affinity behind them, between which blanks got lost."""
+
 _EACH = re.compile(rf"{_PCI_WORDS}|NV[0-9]{{1,3}}")
 _CELL_START = re.compile(r"PI?|PX|PH|NO?|NOD|SY?|SO|NV")
 """The beginning of a cell in a truncated text."""
@@ -136,12 +143,29 @@ def read_table(text: str) -> Table:
 
 
 def _split(fused: re.Match[str]) -> str:
-    """Return the cells of a word such as ``NODENODE``, where a blank got lost.
+    """Return the cells of a word such as ``NODENODE`` or ``NODE0-31``, where a blank got lost.
 
     No cell is the beginning of another but ``NV1`` of ``NV18``, after which no cell begins with a
-    digit: there is one way to split.
+    digit: there is one way to split cells. ``NV180-95`` can be split in two ways, and stays.
     """
-    return " ".join(_EACH.findall(fused[0]))
+    cells, last, rest = _EACH.findall(fused["cells"]), fused["last"], fused["rest"]
+    counts = [""]
+    if last == "NV":  # digits alone are no affinity: ``NV18`` is no ``NV1`` of CPU 8
+        counts = [rest] if is_digits(rest) else [rest[:n] for n in (1, 2, 3) if is_digits(rest[:n])]
+    ways = [count for count in counts if _is_affinity(rest[len(count) :])]
+    if len(ways) != 1:
+        return fused[0]
+    affinity = rest[len(ways[0]) :]
+    split = " ".join((*cells, last + ways[0]))
+    return f"{split}\t{affinity}" if affinity else split
+
+
+def _is_affinity(text: str) -> bool:
+    """Return whether *text* is a list of CPUs, ``N/A``, or empty."""
+    try:
+        return text in UNKNOWN or bool(CpuSet.parse(text))
+    except ValueError:
+        return False
 
 
 def _sources(text: str) -> list[list[str]]:
