@@ -8,6 +8,7 @@ from nodetopo.allocation.measured import (
     HIGHEST_GB_S,
     MOST_ENTRIES,
     Measured,
+    Operation,
     bandwidth_table,
     coverage,
 )
@@ -38,6 +39,23 @@ def test_figures_are_kept_by_index_in_tenths() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "operation"),
+    [
+        ({"operation": "alltoall_perf"}, Operation.ALLTOALL),
+        ({"operation": "alltoall_perf", "machine": "by reduce_perf"}, Operation.ALLTOALL),
+        ({"machine": "nccl-tests: all_gather_perf"}, Operation.ALL_GATHER),
+        ({"machine": "reduce_perf, broadcast_perf, sets by reduce_perf"}, Operation.REDUCE),
+        ({"machine": "reduce_perf and broadcast_perf"}, Operation.ALL_REDUCE),
+        ({"machine": ...}, Operation.ALL_REDUCE),
+    ],
+)
+def test_the_operation_of_the_sets_has_a_key_and_is_found_in_older_tables(
+    keys: dict[str, Any], operation: Operation
+) -> None:
+    assert bandwidth_table(document(**keys)).operation is operation
+
+
 def test_a_gpu_is_named_by_index_uuid_or_pci_address() -> None:
     gpus = DGX.gpus
     names = ["0", gpus[1].id, str(gpus[2].pci), "GPU3"]
@@ -57,6 +75,8 @@ def test_a_gpu_is_named_by_index_uuid_or_pci_address() -> None:
         (document(unit=...), "unit: expected"),
         (document(pair=[]), "unknown key 'pair' — did you mean 'pairs'?"),
         (document(machine=4), "machine: not a text"),
+        (document(operation="all_reduce"), "operation: not a program of nccl-tests: 'all_reduce'"),
+        (document(operation=["all_reduce_perf"]), "operation: not a program of nccl-tests: a list"),
         (document(pairs=...), "the table holds no figures"),
         (document(pairs={}), "pairs: not a list"),
         (document(pairs=[7]), "pairs[0]: not of the form {gpus: […], bandwidth: …}: 7"),

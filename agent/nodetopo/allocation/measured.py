@@ -4,7 +4,8 @@ The table is a document of this shape, as YAML or JSON (docs/internals/placement
 
     kind: nodetopo-bandwidth-table
     version: 1
-    machine: DGX-1V, all_reduce_perf of nccl-tests 2.13    # free text, may be left out
+    machine: DGX-1V, nccl-tests 2.13    # free text, may be left out
+    operation: all_reduce_perf          # of the sets; this one if left out
     unit: GB/s
     pairs: [{gpus: [0, 1], bandwidth: 24.1}]
     sets: [{gpus: [0, 1, 2, 3], bandwidth: 92.6}]
@@ -13,8 +14,10 @@ Bandwidths are what nccl-tests prints as ``busbw``: one direction, GB/s of 10^9 
 named by its index, UUID or PCI address.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import comb, isnan
 from types import MappingProxyType
 
@@ -36,9 +39,26 @@ HIGHEST_GB_S = 10_000
 LOWEST_GB_S = 0.1
 """The resolution at which bandwidths are compared."""
 
-_KEYS = ("kind", "version", "machine", "unit", "pairs", "sets")
+_KEYS = ("kind", "version", "machine", "operation", "unit", "pairs", "sets")
 _ENTRY_KEYS = ("gpus", "bandwidth")
 _CURE = "docs/internals/placement.md describes the bandwidth table"
+
+
+class Operation(StrEnum):
+    """A collective operation, by the program that measures it."""
+
+    ALL_REDUCE = "all_reduce_perf"
+    ALL_GATHER = "all_gather_perf"
+    REDUCE_SCATTER = "reduce_scatter_perf"
+    BROADCAST = "broadcast_perf"
+    REDUCE = "reduce_perf"
+    SENDRECV = "sendrecv_perf"
+    ALLTOALL = "alltoall_perf"
+    ALLTOALLV = "alltoallv_perf"
+    GATHER = "gather_perf"
+    SCATTER = "scatter_perf"
+    HYPERCUBE = "hypercube_perf"
+
 
 Gpus = frozenset[int]
 """GPU indices."""
@@ -68,9 +88,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthTable:
-    """A table that is not yet matched with a machine; *machine* is free text."""
+    """A table that is not yet matched with a machine.
+
+    Attributes:
+        machine: free text; ``None`` if the table has none.
+        operation: the sets were measured by.
+    """
 
     machine: str | None
+    operation: Operation
     pairs: tuple[Entry, ...]
     sets: tuple[Entry, ...]
 
@@ -104,7 +130,24 @@ def bandwidth_table(document: object) -> BandwidthTable:
     pairs, sets = tuple(_entries(document, "pairs")), tuple(_entries(document, "sets"))
     if not pairs and not sets:
         raise DecodeError("", "the table holds no figures", "give pairs, sets, or both")
-    return BandwidthTable(machine=machine, pairs=pairs, sets=sets)
+    operation = _operation(document.get("operation"), machine)
+    return BandwidthTable(machine=machine, operation=operation, pairs=pairs, sets=sets)
+
+
+def _operation(name: object, machine: str | None) -> Operation:
+    """Return the operation of a table's sets; tables without *name* may have it in *machine*.
+
+    Several names there say nothing, unless one is said to be that of the sets.
+    """
+    if name is None:
+        words = re.findall(r"[a-z_]+_perf\b", (machine or "").rpartition("sets by ")[2])
+        found = {operation for operation in Operation if operation in words}
+        return found.pop() if len(found) == 1 else Operation.ALL_REDUCE
+    for operation in Operation:
+        if operation == name:
+            return operation
+    cure = f"known are {', '.join(Operation)}"
+    raise DecodeError("operation", f"not a program of nccl-tests: {_brief(name)}", cure)
 
 
 def coverage(measured: Measured, gpus: int) -> str:

@@ -70,3 +70,18 @@ def test_a_text_without_generations_expects_nothing_and_says_why(cli: Cli) -> No
     text = cli("topo", "matrix", *NODE).out
     out = cli("topo", "path", "0", "1", "--topo-m", "-", stdin=text).out
     assert "expected not known: the NVLink generation of GPU0 is not known" in out
+
+
+def test_a_table_of_another_operation_is_named(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "table.yaml"
+    sets = "sets:\n- {gpus: [0, 1], bandwidth: 351}\n- {gpus: [0, 1, 2], bandwidth: 352}\n"
+    head = "kind: nodetopo-bandwidth-table\nversion: 1\nunit: GB/s\n"
+    file.write_text(f"{head}operation: all_gather_perf\n{sets}", encoding="utf-8")
+    arguments = ("topo", "path", "--machine", "dgx-h100", "--bandwidth-table", str(file))
+    shown = cli(*arguments, "0", "1", "2").out
+    assert "expected bus bandwidth of all_gather_perf 352 GB/s" in shown
+    assert f"bandwidth table {file}, by all_gather_perf" in shown
+    pair = json.loads(cli(*arguments, "0", "1", "-o", "json").out)["expected_busbw"]
+    assert pair["source"] == f"bandwidth table {file}, by all_gather_perf"
+    file.write_text(f"{head}{sets}", encoding="utf-8")
+    assert "expected bus bandwidth 352 GB/s" in cli(*arguments, "0", "1", "2").out

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.machines.bundled import machine, names
 from nodetopo.model.gpu import Mig
 from nodetopo.model.nvlink import Closeness, P2pStatus, PeerAccess, ReportedPair
@@ -13,7 +13,6 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.as_built import sound
 from nodetopo.tools.bandwidth.expectation import Expected, both_ways, text, to_plain
 from nodetopo.tools.bandwidth.expected import Model
-from nodetopo.tools.bandwidth.operation import Operation
 
 
 def bounds(one: Expected) -> tuple[float, float]:

@@ -149,3 +149,35 @@ def test_more_ranks_than_any_job_are_refused() -> None:
     line = next(line for line in text.splitlines() if "Rank" in line)
     with pytest.raises(InputError, match="ranks"):
         read(text + f"{line}\n" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "ratio", "checked", "test"),
+    [
+        ("", "", 7 / 8, "N/A N/A", "all_gather_perf"),
+        ("", "", 1, "N/A N/A", "a collective"),
+        ("redop", "", 7 / 8, "N/A N/A", "alltoall_perf"),
+        ("redop", "sum", 7 / 8, "N/A N/A", "reduce_scatter_perf"),
+        ("redop", "sum", 7 / 4, "N/A N/A", "all_reduce_perf"),
+        ("redop", "sum", 1, "0e+00 N/A", "a collective"),
+        ("root", "0", 1, "N/A N/A", "broadcast_perf"),
+        ("root", "0", 7 / 8, "N/A N/A", "a collective"),
+        ("redop root", "sum 0", 1, "0 0", "reduce_perf"),
+        ("redop root", "none 3", 1, "0 0", "broadcast_perf"),
+        ("redop root", "none -1", 7 / 8, "0 0", "all_gather_perf"),
+        ("redop root", "none -1", 7 / 8, "0 N/A", "a collective"),
+        ("redop root", "none -1", 7 / 8, "N/A N/A", "a collective"),
+        ("redop root", "sum -1", 7 / 8, "N/A N/A", "reduce_scatter_perf"),
+        ("redop root", "avg -1", 7 / 4, "0 0", "all_reduce_perf"),
+        ("redop root", "none -1", 7 / 4, "0 0", "a collective"),
+    ],
+)
+def test_columns_tell_the_operation(
+    columns: str, cells: str, ratio: float, checked: str, test: str
+) -> None:
+    ranks = "".join(f"#  Rank  {n} Pid 7 on a device  {n} [0x0{n}] NVIDIA\n" for n in range(8))
+    half = "time algbw busbw #wrong"
+    out, placed = (f"9.5 200 {200 * ratio:g} {word}" for word in checked.split())
+    text = f"{ranks}# size count type {columns} {half} {half}\n"
+    text += f" 1024 256 float {cells} {out} {placed}\n"
+    assert [figure.test for figure in read(text).figures] == [test]

@@ -33,10 +33,10 @@ PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
         ("s-h100-allgather-370.txt", "dgx-h100", PASS),
         ("s-h100-allreduce-470.txt", "dgx-h100", PASS),
         ("s-h100-allreduce-ring-370.txt", "dgx-h100", PASS),
-        ("superbench-nccl_allgather.log", "dgx-a100", UNKNOWN),
+        ("superbench-nccl_allgather.log", "dgx-a100", PASS),
         ("superbench-nccl_allreduce.log", "dgx-a100", PASS),
-        ("superbench-nccl_broadcast.log", "dgx-a100", UNKNOWN),
-        ("superbench-nccl_reduce.log", "dgx-a100", UNKNOWN),
+        ("superbench-nccl_broadcast.log", "dgx-a100", PASS),
+        ("superbench-nccl_reduce.log", "dgx-a100", PASS),
     ],
 )
 def test_a_sound_node_does_not_fail(field: Path, name: str, of: str, verdict: Verdict) -> None:

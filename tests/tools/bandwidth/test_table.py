@@ -66,11 +66,15 @@ def test_a_table_keeps_one_operation_and_names_it() -> None:
     both = merged(GATHER + REDUCE)
     assert bandwidth_table(both.document).on(H100).sets == {frozenset(range(8)): 4780}
     assert both.document["machine"] == "nccl-tests: all_reduce_perf"
+    assert both.document["operation"] == "all_reduce_perf"
     assert both.left_out == (
         "all_gather_perf: the sets of this table are by all_reduce_perf: save to another file",
     )
     alone = merged(GATHER)
-    assert alone.document["machine"] == "nccl-tests: all_gather_perf"
+    assert alone.document["operation"] == "all_gather_perf"
+    older = {**alone.document, "machine": "nccl-tests, sets by all_gather_perf"}
+    del older["operation"]
+    assert merged(GATHER, older).document["operation"] == "all_gather_perf"
     again = merged(REDUCE, alone.document)
     assert (again.added, again.document["sets"]) == (0, alone.document["sets"])
     assert "all_gather_perf" in again.left_out[0]
@@ -79,7 +83,7 @@ def test_a_table_keeps_one_operation_and_names_it() -> None:
 def test_sets_beside_pairs_of_another_tool_name_their_operation() -> None:
     pairs = merged(logs.nvbandwidth(H100, {}, 390.0)).document
     mixed = merged(GATHER, pairs)
-    assert str(mixed.document["machine"]).endswith(", sets by all_gather_perf")
+    assert (pairs.get("operation"), mixed.document["operation"]) == (None, "all_gather_perf")
     assert "all_gather_perf" in merged(REDUCE, mixed.document).left_out[0]
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from nodetopo.allocation.measured import Operation
 from nodetopo.allocation.requests import resolve
 from nodetopo.checks.rule import Verdict
 from nodetopo.cli import output, reports
@@ -29,7 +30,6 @@ from nodetopo.tools.bandwidth.compare import Compared, Comparison, Explanation, 
 from nodetopo.tools.bandwidth.expectation import text as expectation
 from nodetopo.tools.bandwidth.expectation import to_plain as expectation_to_plain
 from nodetopo.tools.bandwidth.log import Log, Problem
-from nodetopo.tools.bandwidth.operation import Operation, operation_in
 from nodetopo.tools.bandwidth.read import read
 from nodetopo.tools.bandwidth.table import Merged, merge
 
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
         hcas=hcas,
         measured=None if table is None else table.on(snapshot),
         table=f"bandwidth table {args.bandwidth_table}",
-        operation=(table and operation_in(table.machine)) or Operation.ALL_REDUCE,
+        operation=table.operation if table else Operation.ALL_REDUCE,
         terms=reports.overrides(args),
     )
     saved = None if args.save is None else _save(args, log, comparison, snapshot)

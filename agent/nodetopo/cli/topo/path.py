@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+from nodetopo.allocation.measured import Operation
 from nodetopo.cli import output
 from nodetopo.cli.bandwidth_table import measured_table
 from nodetopo.cli.output import Answer, emit
@@ -45,16 +46,18 @@ def run(args: Namespace) -> int:
         raise InputError(f"both names mean {name}", "name two different devices")
     table = measured_table(args, snapshot)
     measured = None if table is None else table.on(snapshot)
+    operation = table.operation if table else Operation.ALL_REDUCE
     name = f"bandwidth table {args.bandwidth_table}"
-    models = Model(snapshot, measured, name), Model(sound(snapshot), measured, name)
+    models = (
+        Model(snapshot, measured, name, operation),
+        Model(sound(snapshot), measured, name, operation),
+    )
     if args.more:
-        emit(
-            _set(snapshot, (a, b, *(find(snapshot, name) for name in args.more)), models, args),
-            args,
-        )
+        devices = (a, b, *(find(snapshot, name) for name in args.more))
+        emit(_set(snapshot, devices, models, operation, args), args)
         return 0
     plain = way(snapshot, a, b)
-    plain |= _expectations(a, b, *models)
+    plain |= _expectations(a, b, *models, operation)
 
     headline = _headline(plain)
     carries = _carries(a, b, *models)
@@ -120,11 +123,15 @@ def _between(model: Model, a: Device, b: Device) -> Expected | None:
     return None
 
 
-def _expectations(a: Device, b: Device, now: Model, built: Model) -> dict[str, Any]:
+def _expectations(
+    a: Device, b: Device, now: Model, built: Model, operation: Operation
+) -> dict[str, Any]:
     pair = _between(now, a, b)
     if pair is None:
         return {"expected": None, "expected_as_built": None, "expected_busbw": None}
-    busbw = now.of_set((a, b)) if isinstance(a, Gpu) and isinstance(b, Gpu) else None
+    busbw = None
+    if isinstance(a, Gpu) and isinstance(b, Gpu):
+        busbw = now.of_set((a, b), operation)
     as_built = _between(built, a, b)
     if as_built is not None and as_built.is_like(pair):
         as_built = None
@@ -153,7 +160,11 @@ def _with_source(one: Expected) -> str:
 
 
 def _set(
-    snapshot: Snapshot, devices: Sequence[Device], models: tuple[Model, Model], args: Namespace
+    snapshot: Snapshot,
+    devices: Sequence[Device],
+    models: tuple[Model, Model],
+    operation: Operation,
+    args: Namespace,
 ) -> Answer:
     """Return the bandwidth of each pair of GPUs, and of all together.
 
@@ -171,10 +182,11 @@ def _set(
         raise InputError("the picture shows the way between two devices", "name two")
     now, built = models
     pairs = [(a, b, now.pair(a, b)) for a, b in combinations(gpus, 2)]
-    whole, as_built = now.of_set(gpus), built.of_set(gpus)
+    whole, as_built = now.of_set(gpus, operation), built.of_set(gpus, operation)
     rows = [(f"{a.name} → {b.name}", text(one), one.over or "") for a, b, one in pairs]
     names = ", ".join(gpu.name for gpu in gpus)
-    headline = f"{names} · expected bus bandwidth {_with_source(whole)}\n"
+    of = "" if operation is Operation.ALL_REDUCE else f" of {operation}"
+    headline = f"{names} · expected bus bandwidth{of} {_with_source(whole)}\n"
     if not as_built.is_like(whole) and as_built.low is not None:
         headline += f"as they are built {_with_source(as_built)}\n"
     plain = {

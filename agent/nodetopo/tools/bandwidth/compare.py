@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.checks.engine import Report, Result, evaluate
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
@@ -23,7 +23,7 @@ from nodetopo.tools.bandwidth.as_built import sound
 from nodetopo.tools.bandwidth.expectation import Expected, both_ways, unknown
 from nodetopo.tools.bandwidth.expected import Model
 from nodetopo.tools.bandwidth.log import Figure, Kind, Log, LoggedGpu
-from nodetopo.tools.bandwidth.operation import Operation, by_ratio, has_ratio, operation_of
+from nodetopo.tools.bandwidth.operation import has_ratio, operation_of
 from nodetopo.tools.node_rules import node_rules
 
 LEAST_SIZE: Mapping[Kind, int] = MappingProxyType(
@@ -218,8 +218,8 @@ def _compared(figure: Figure, built: Model, current: Model, names: "_Names") -> 
     gpus, hca, reason = names.of(figure)
     if gpus and not figure.gpus and figure.ratio is not None:  # without ranks, --gpus says how many
         if has_ratio(figure.ratio, len(gpus)):
-            test = operation_of(figure.test) or by_ratio(figure.ratio, len(gpus)) or figure.test
-            figure = replace(figure, test=test)
+            told = figure.columns and figure.columns.operation(figure.ratio, len(gpus))
+            figure = replace(figure, test=told or figure.test)
         else:
             reason = (
                 f"the ratio of busbw and algbw is {figure.ratio:.2f}, which it is not among "

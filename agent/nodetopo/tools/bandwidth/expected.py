@@ -11,7 +11,7 @@ from itertools import combinations
 
 from nodetopo.allocation.bandwidth import ring_bandwidth
 from nodetopo.allocation.facts import NVLINK_OF_ARCHITECTURE, Facts, facts
-from nodetopo.allocation.measured import Measured
+from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.checks.inputs import virtual_machine
 from nodetopo.drawing.devices import link_of
 from nodetopo.drawing.hops import gb_per_s, hops, joined
@@ -29,13 +29,7 @@ from nodetopo.tools.bandwidth.expectation import (
     of_payload,
     unknown,
 )
-from nodetopo.tools.bandwidth.operation import (
-    ALGORITHMS,
-    NVLS,
-    RING,
-    RINGS,
-    Operation,
-)
+from nodetopo.tools.bandwidth.operation import ALGORITHMS, NVLS, RING, RINGS
 from nodetopo.tools.bandwidth.switched import over_switches
 from nodetopo.topology.affinity import hca_closeness
 from nodetopo.topology.links import active_links, usable_nvlinks_between
@@ -74,7 +68,7 @@ class Model:
     def pair(self, a: Gpu, b: Gpu) -> Expected:
         """Return the bandwidth of copies from one GPU to another."""
         if (width := self._measured.pairs.get(frozenset((a.index, b.index)))) is not None:
-            return self._of_table(width)
+            return self._of_table(width, self._table)
         a, b = self._gpus[a.index], self._gpus[b.index]
         for gpu in (a, b):
             if gpu.is_lost:
@@ -214,7 +208,8 @@ class Model:
         indices = frozenset(gpu.index for gpu in gpus)
         width = self._measured.sets.get(indices)
         if width is not None and operation is self._operation:
-            return self._of_table(width)
+            by = "" if operation is Operation.ALL_REDUCE else f", by {operation}"
+            return self._of_table(width, f"{self._table}{by}")
         if len(indices) < 2:
             return unknown("one GPU alone has no bus bandwidth")
         members = sorted(map(self._facts.indices.index, indices))
@@ -254,14 +249,14 @@ class Model:
     def _to_hcas(self) -> Mapping[tuple[int, int], Closeness]:
         return hca_closeness(self._snapshot)
 
-    def _of_table(self, tenths: int) -> Expected:
+    def _of_table(self, tenths: int, source: str) -> Expected:
         figure = tenths / 10
         return of_figure(
             figure,
             gate=figure * published.TABLE_GATE_SHARE,
             over="measured",
             assumes="the node is as it was when it was measured",
-            source=self._table,
+            source=source,
         )
 
     def _over_nvlink(self, a: Gpu, b: Gpu, links: int) -> Expected:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from nodetopo.formats.pasted import unwrapped
 from nodetopo.model.digits import is_digits
-from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms
+from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Columns
 
 MOST_GPUS = 4096
 """Ranks or devices accepted in one log; the largest published runs of nccl-tests have as many."""
@@ -75,6 +75,7 @@ class Figure:
         is_both_ways: data went in both directions at once.
         algorithms: what the log says about NCCL's choice of them.
         ratio: of bus to algorithm bandwidth; ``None`` where the log does not tell.
+        columns: what the table's columns tell of the operation; ``None`` for a named one.
         lacks: what the log does not show of its GPUs, e.g. ``ranks 0 and 1 are missing``;
             ``None`` if they are complete, or if it names none at all.
     """
@@ -91,6 +92,7 @@ class Figure:
     is_both_ways: bool = False
     algorithms: Algorithms = UNRESTRICTED
     ratio: float | None = None
+    columns: Columns | None = None
     lacks: str | None = None
 
 

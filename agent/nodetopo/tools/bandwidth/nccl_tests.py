@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodetopo.allocation.measured import Operation
 from nodetopo.errors import DecodeError, InputError
 from nodetopo.model.codec import load_json
 from nodetopo.model.digits import is_digits
@@ -31,7 +32,7 @@ from nodetopo.tools.bandwidth.log import (
     unreadable,
     whole_in,
 )
-from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Operation, Reader, by_ratio
+from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Columns, Reader
 
 TOOL = "nccl-tests"
 
@@ -94,6 +95,7 @@ class _Run:
     algorithms: Algorithms = UNRESTRICTED
     least_ranks: int = 0
     goes_on: bool = False
+    traits: Columns | None = None
 
     @property
     def is_blank(self) -> bool:
@@ -187,12 +189,26 @@ def _row(run: _Run, number: int, line: str) -> Iterator[Problem]:
     best = max(figures)
     if (algbw := number_in(words[at[figures.index(best)] - 1])) and algbw > 1:
         run.factor = best / algbw
+    if run.name is None:
+        run.traits = _traits(run.columns, words, moved)
     run.rows.append(_Row(line=number, size=size, busbw=best, wrong=wrong))
     if len(run.rows) > MOST_FIGURES:
         raise InputError(f"line {number}: more than {MOST_FIGURES} rows", "split the log")
     if wrong:
         text = f"{wrong:g} wrong elements at {size} bytes: wrong data arrived"
         yield failure(number, text)
+
+
+def _traits(columns: Sequence[str], words: Sequence[str], moved: int) -> Columns:
+    """Return what a row of *words* tells of its operation; *moved* columns are empty in it."""
+    cells = dict(zip(reversed(columns), reversed(words[: len(columns)]), strict=False))
+    checked = [words[n - moved] for n, name in enumerate(columns) if name in ("#wrong", "error")]
+    return Columns(
+        names=frozenset(columns),
+        reduces=moved == 0 and cells.get("redop", "none") != "none",
+        is_rooted=is_digits(cells.get("root", "")),
+        is_checked_twice=len(checked) > 1 and all(number_in(word) is not None for word in checked),
+    )
 
 
 def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
@@ -216,7 +232,8 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
         largest = max(row.size for row in run.rows)
         best = max((row for row in run.rows if row.size == largest), key=lambda row: row.busbw)
         lacks = _missing(places, run.least_ranks) if places else None
-        test = run.name or by_ratio(run.factor, 0 if lacks else len(ranks)) or UNNAMED
+        known = None if lacks or run.traits is None else run.traits
+        test = run.name or (known and known.operation(run.factor, len(ranks))) or UNNAMED
         is_pair = test == SENDRECV and len(ranks) == 2
         figures.append(
             Figure(
@@ -230,6 +247,7 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
                 is_wrong=any(row.wrong for row in run.rows),
                 algorithms=run.algorithms,
                 ratio=run.factor,
+                columns=run.traits,
                 lacks=lacks,
             )
         )

@@ -7,24 +7,8 @@ and ``src/transport/nvls.cc``. NVLS, sums inside NVSwitches, came with NCCL 2.17
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Operation(StrEnum):
-    """A collective operation, by the program that measures it."""
-
-    ALL_REDUCE = "all_reduce_perf"
-    ALL_GATHER = "all_gather_perf"
-    REDUCE_SCATTER = "reduce_scatter_perf"
-    BROADCAST = "broadcast_perf"
-    REDUCE = "reduce_perf"
-    SENDRECV = "sendrecv_perf"
-    ALLTOALL = "alltoall_perf"
-    ALLTOALLV = "alltoallv_perf"
-    GATHER = "gather_perf"
-    SCATTER = "scatter_perf"
-    HYPERCUBE = "hypercube_perf"
-
+from nodetopo.allocation.measured import Operation
 
 RINGS = frozenset(
     {
@@ -43,16 +27,6 @@ def operation_of(test: str) -> Operation | None:
     return next((operation for operation in Operation if operation == test), None)
 
 
-def operation_in(text: str | None) -> Operation | None:
-    """Return the operation that the description of a bandwidth table names for its sets.
-
-    Several names say nothing, unless one is said to be that of the sets.
-    """
-    words = re.findall(r"[a-z_]+_perf\b", (text or "").rpartition("sets by ")[2])
-    found = {operation for word in words if (operation := operation_of(word)) is not None}
-    return found.pop() if len(found) == 1 else None
-
-
 def has_ratio(ratio: float, ranks: int) -> bool:
     """Return whether bus and algorithm bandwidth have *ratio* in any operation of *ranks* ranks."""
     of_all_reduce = 2 * (ranks - 1) / ranks
@@ -67,6 +41,50 @@ def by_ratio(ratio: float | None, ranks: int) -> Operation | None:
     if ratio is not None and ranks > 2 and abs(ratio - 2 * (ranks - 1) / ranks) < 0.02:
         return Operation.ALL_REDUCE
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What the columns of a run's table tell of its operation.
+
+    Before 2.13 each operation had its own: ``redop`` for those that reduce, and, empty, for
+    alltoall; ``root`` for those that have one. Since then all have both, ``none`` and -1 in them.
+
+    Attributes:
+        names: of the columns.
+        reduces: a reduction is named.
+        is_rooted: a rank is named as the root.
+        is_checked_twice: data in place was checked, too, which alltoall and sendrecv cannot.
+    """
+
+    names: frozenset[str]
+    reduces: bool
+    is_rooted: bool
+    is_checked_twice: bool
+
+    def operation(self, ratio: float | None, ranks: int) -> Operation | None:
+        """Return the operation of *ranks* ranks; ``None`` if several have such columns.
+
+        Args:
+            ratio: of bus to algorithm bandwidth.
+        """
+        if (found := by_ratio(ratio, ranks)) is not None:
+            return found if self.reduces else None
+        # Of more ranks the share and the whole do not differ enough.
+        if ratio is None or not 2 < ranks <= 16:
+            return None
+        is_share, is_whole = (abs(ratio - one) < 0.02 for one in ((ranks - 1) / ranks, 1.0))
+        if self.is_rooted:
+            of_root = Operation.REDUCE if self.reduces else Operation.BROADCAST
+            return of_root if is_whole else None
+        if not is_share:
+            return None
+        if self.reduces:
+            return Operation.REDUCE_SCATTER
+        is_all_gather = self.is_checked_twice or not self.names & {"redop", "root"}
+        if is_all_gather:
+            return Operation.ALL_GATHER
+        return None if "root" in self.names else Operation.ALLTOALL
 
 
 RING, NVLS = "ring", "nvls"

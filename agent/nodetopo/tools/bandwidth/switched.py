@@ -7,10 +7,11 @@ switches sum (NVLS), as the bus bandwidth counts bytes that then never travel.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nodetopo.allocation.measured import Operation
 from nodetopo.model.gpu import Gpu
 from nodetopo.tools.bandwidth import published
 from nodetopo.tools.bandwidth.expectation import Expected, Gate, of_payload, unknown
-from nodetopo.tools.bandwidth.operation import NVLS, RINGS, Operation
+from nodetopo.tools.bandwidth.operation import NVLS, RINGS
 from nodetopo.tools.bandwidth.published import Range
 
 _SOURCE = f"{published.AZURE}; {published.SUPERBENCH}; {published.NCCL_TESTS_212}"

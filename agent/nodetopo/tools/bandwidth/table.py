@@ -11,13 +11,14 @@ from nodetopo.allocation.measured import (
     VERSION,
     BandwidthTable,
     Entry,
+    Operation,
 )
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.bandwidth.compare import Compared
 from nodetopo.tools.bandwidth.log import Kind
-from nodetopo.tools.bandwidth.operation import Operation, operation_in, operation_of
+from nodetopo.tools.bandwidth.operation import operation_of
 
 LONGEST_MACHINE = 200
 """Most characters of the description of a measurement."""
@@ -92,9 +93,10 @@ def merge(
         dict.fromkeys(one.figure.test for one in compared if _other(one, operation) is None)
     )
     machine = (before and before.machine) or f"{tool}: {tests}"[:LONGEST_MACHINE]
-    if listed_sets and (operation_in(machine) or Operation.ALL_REDUCE) is not operation:
-        machine = f"{machine[: LONGEST_MACHINE - 40]}, sets by {operation}"
-    document |= {"machine": machine, "unit": UNIT}
+    document["machine"] = machine
+    if listed_sets:
+        document["operation"] = str(operation)
+    document["unit"] = UNIT
     if listed_pairs:
         document["pairs"] = listed_pairs
     if listed_sets:
@@ -115,7 +117,7 @@ def _operation(compared: Sequence[Compared], before: BandwidthTable | None) -> O
     It is that of the table before, else all_reduce if the log has it, else the log's first.
     """
     if before is not None and before.sets:
-        return operation_in(before.machine) or Operation.ALL_REDUCE
+        return before.operation
     found = [
         operation
         for one in compared
