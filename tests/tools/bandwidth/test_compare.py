@@ -212,6 +212,38 @@ def test_one_address_for_all_ranks_is_none() -> None:
     assert only(compare(read(text), H100, gpus=H100.gpus)).verdict is Verdict.PASS
 
 
+def test_figures_of_several_hosts_are_told_apart() -> None:
+    node = replace(H100, node="node-b.example")
+    text = "".join(logs.nccl_tests(node, range(8), 300.0, hosts=(f"node-{it}",)) for it in "ab")
+    a, b = compare(read(text), node).figures
+    assert [(one.host, one.is_elsewhere(node.node)) for one in (a, b)] == [
+        ("node-a", True),
+        ("node-b", False),
+    ]
+    assert only(compare(read(logs.nccl_tests(node, range(8), 478.0)), node)).host is None
+
+
+def test_the_checks_of_this_node_do_not_explain_another_host() -> None:
+    down = tuple(replace(link, is_active=link.gpu != 2) for link in H100.nvlinks or ())
+    node = replace(H100, node="node-a", nvlinks=down)
+    text = "".join(logs.nccl_tests(H100, range(8), 300.0, hosts=(f"node-{it}",)) for it in "ab")
+    a, b = compare(read(text), node).figures
+    assert ("NVL-001" in a.checks, b.checks) == (True, ())
+
+
+@pytest.mark.parametrize(("hosts", "what"), [("ab", "each on one host"), ("aa", "each on one")])
+def test_a_split_test_has_no_figure_of_a_group(hosts: str, what: str) -> None:
+    text = logs.nccl_tests(H100, range(4), 478.0, hosts=tuple(f"node-{it}" for it in hosts))
+    text = "\n".join(
+        line.replace("Group  0", "Group  1") if rank > 3 else line
+        for line in text.splitlines()
+        for rank in [int(line.split()[2]) if line.startswith("#  Rank") else 0]
+    )
+    one = only(compare(read(text), replace(H100, node="node-a")))
+    assert one.verdict is Verdict.UNKNOWN
+    assert f"the average of 2 groups of ranks, {what}" in str(one.reason)
+
+
 def test_named_gpus_tell_the_operation_of_a_table_without_ranks() -> None:
     text = (
         "#       size         count    type    root     time   algbw   busbw  error\n"

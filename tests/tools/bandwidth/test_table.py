@@ -95,6 +95,10 @@ def test_sets_beside_pairs_of_another_tool_name_their_operation() -> None:
         (logs.nccl_tests(H100, range(8), 90.0, hosts=("a", "b")), "several hosts"),
         (logs.nccl_tests(H100, range(8), 100.0, largest=1 << 20), "latency"),
         (logs.nccl_tests(H100, (0,), 100.0), "alone"),
+        (
+            REDUCE.replace("node-a", "node-b") + REDUCE.replace("node-a", "node-c"),
+            "measured on node-b, not on this node",
+        ),
         (logs.without_ranks(REDUCE, 0, 1), "ranks 0 and 1 are missing"),
         (GATHER.replace("all_gather_perf", "x"), "which operation"),
         (logs.nccl_tests(machine("dgx-a100"), range(8), 230.0), "does not have"),

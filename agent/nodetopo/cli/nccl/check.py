@@ -221,7 +221,8 @@ def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[st
             yield first.verdict, f"{first.figure.test} {len(same)} {what}", _beside(first, span), ()
             continue
         for result in same[:MOST_LINES]:
-            name = f"{result.figure.test} {_devices(result)}"
+            where = "" if result.host is None else f" on {result.host}"
+            name = f"{result.figure.test} {_devices(result)}{where}"
             text = _beside(result, f"{result.figure.gb_per_s:.1f} GB/s")
             yield result.verdict, name, text, tuple(_more(result))
         if len(same) > MOST_LINES:

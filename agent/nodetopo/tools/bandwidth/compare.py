@@ -66,6 +66,7 @@ class Compared:
         verdict: UNKNOWN without a comparison.
         reason: for UNKNOWN, or a limit of the verdict.
         checks: codes that explain a shortfall, FAIL before WARN before remarks.
+        host: where it was measured, if the log has figures of several hosts; else ``None``.
     """
 
     figure: Figure
@@ -76,6 +77,11 @@ class Compared:
     verdict: Verdict
     reason: str | None
     checks: tuple[str, ...] = ()
+    host: str | None = None
+
+    def is_elsewhere(self, node: str | None) -> bool:
+        """Return whether it was measured on another host than *node*."""
+        return self.host is not None and not _is_host(self.host, node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +140,14 @@ def compare(
     built = Model(sound(snapshot), measured, table, operation)
     current = Model(snapshot, measured, table, operation)
     names = _Names(snapshot, log, gpus, hcas)
-    compared = [_compared(figure, built, current, names) for figure in log.figures]
+    several = len({host for figure in log.figures for host in figure.hosts}) > 1
+    compared = [
+        replace(
+            _compared(figure, built, current, names),
+            host=figure.hosts[0] if several and len(figure.hosts) == 1 else None,
+        )
+        for figure in log.figures
+    ]
     short = [figure for figure in compared if figure.verdict is not Verdict.PASS]
     if not short:
         return Comparison(figures=tuple(compared), explanations=(), report=None)
@@ -145,7 +158,8 @@ def compare(
     explained: list[Compared] = []
     explanations: dict[str, dict[Finding, None]] = {}
     for one in compared:
-        found = {} if one.verdict is Verdict.PASS else evidence.about(one)
+        is_explained = one.verdict is not Verdict.PASS and not one.is_elsewhere(snapshot.node)
+        found = evidence.about(one) if is_explained else {}
         for code, findings in found.items():
             explanations.setdefault(code, {}).update(dict.fromkeys(findings))
         explained.append(replace(one, checks=tuple(sorted(found, key=order.index))))
@@ -423,11 +437,8 @@ class _Names:
         """Return the GPUs on this node; ``None`` where no host of several is known to be it."""
         if len(figure.hosts) < 2:
             return figure.gpus
-        node = (self._snapshot.node or "").split(".")[0]
-        return (
-            tuple(gpu for gpu in figure.gpus if node and (gpu.host or "").split(".")[0] == node)
-            or None
-        )
+        node = self._snapshot.node
+        return tuple(gpu for gpu in figure.gpus if _is_host(gpu.host, node)) or None
 
     def _by_address(self, logged: LoggedGpu) -> Gpu | None:
         """Return the GPU at the address of *logged*; ``None`` if there is none, or several."""
@@ -444,6 +455,11 @@ class _Names:
 
         found = [gpu for gpu in self._snapshot.gpus if fits(gpu.pci)]
         return found[0] if len(found) == 1 else None
+
+
+def _is_host(host: str | None, node: str | None) -> bool:
+    """Return whether *host*, with its domain or without, is *node*."""
+    return bool(host and node) and str(host).split(".")[0] == str(node).split(".")[0]
 
 
 def _address(logged: LoggedGpu) -> str:

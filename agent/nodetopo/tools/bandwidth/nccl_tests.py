@@ -37,7 +37,7 @@ from nodetopo.tools.bandwidth.operation import UNRESTRICTED, Algorithms, Columns
 TOOL = "nccl-tests"
 
 _RANK = re.compile(
-    r"#\s+Rank\s+(?P<rank>[0-9]{1,6})\s(?:\s*Group\s+[0-9]{1,6})?(?:\s*Pid\s+[0-9]{1,10})?"
+    r"#\s+Rank\s+(?P<rank>[0-9]{1,6})\s(?:\s*Group\s+(?P<group>[0-9]{1,6}))?(?:\s*Pid\s+[0-9]{1,10})?"
     r"\s+on\s+(?P<host>\S{1,255})\s+device\s+[0-9]{1,4}\s+\[(?P<pci>[^\]]{1,32})\]"
 )
 _BUS = re.compile(r"0x(?P<bus>[0-9a-fA-F]{1,2})")
@@ -83,6 +83,7 @@ class _Run:
     """One start of a test.
 
     Attributes:
+        groups: the hosts of each group of ranks; a test that is split has several.
         goes_on: the log has what the test prints after its results.
     """
 
@@ -94,6 +95,7 @@ class _Run:
     line: int = 1
     algorithms: Algorithms = UNRESTRICTED
     least_ranks: int = 0
+    groups: dict[str | None, set[str]] = field(default_factory=dict)
     goes_on: bool = False
     traits: Columns | None = None
 
@@ -145,6 +147,7 @@ def read(text: str) -> Log:
             runs.append(_Run(name=program, line=number, algorithms=settings.begin()))
         if rank:
             runs[-1].ranks.append((number, _gpu(rank["rank"], rank["host"], rank["pci"])))
+            runs[-1].groups.setdefault(rank["group"], set()).add(rank["host"])
             if len(runs[-1].ranks) > MOST_GPUS:
                 raise InputError(f"line {number}: more than {MOST_GPUS} ranks", "split the log")
         elif is_header:
@@ -231,7 +234,7 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
             continue
         largest = max(row.size for row in run.rows)
         best = max((row for row in run.rows if row.size == largest), key=lambda row: row.busbw)
-        lacks = _missing(places, run.least_ranks) if places else None
+        lacks = _missing(places, run.least_ranks) or _average(run) if places else None
         known = None if lacks or run.traits is None else run.traits
         test = run.name or (known and known.operation(run.factor, len(ranks))) or UNNAMED
         is_pair = test == SENDRECV and len(ranks) == 2
@@ -252,6 +255,21 @@ def _log(runs: Sequence[_Run], problems: list[Problem]) -> Log:
             )
         )
     return log_of(TOOL, figures, problems)
+
+
+def _average(run: _Run) -> str | None:
+    """Return which groups the figures of *run* are the average of, if the test was split.
+
+    Each group is a communicator of its own (``NCCL_TESTS_SPLIT``); the time is the average of all
+    ranks, so that no group has a figure.
+    """
+    if len(run.groups) < 2:
+        return None
+    is_apart = all(len(hosts) == 1 for hosts in run.groups.values())
+    where = ", each on one host" if is_apart else " over several hosts"
+    return (
+        f"the average of {len(run.groups)} groups of ranks{where}: run the test without the split"
+    )
 
 
 def _missing(places: Sequence[int], least: int) -> str | None:

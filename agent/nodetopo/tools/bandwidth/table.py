@@ -74,6 +74,8 @@ def merge(
     operation = _operation(compared, before)
     for figure in compared:
         reason = _unfit(figure) or _other(figure, operation)
+        if figure.is_elsewhere(snapshot.node):
+            reason = f"{figure.figure.test}: measured on {figure.host}, not on this node"
         if reason is not None:
             reasons[reason] = None
             continue
