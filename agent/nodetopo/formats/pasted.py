@@ -52,6 +52,7 @@ _CHANGING = (
 """The parts of a prefix that differ among the lines of one source, as patterns."""
 
 _PART = re.compile("|".join(f"(?P<p{at}>{pattern})" for at, pattern in enumerate(_CHANGING)))
+_BRACKETS = " \t[](){}<>|:,"
 _RULE = re.compile(r"[\s|:+=-]*")
 _FEWEST_BARS = 3
 
@@ -64,11 +65,13 @@ class Line(NamedTuple):
         text: without prefix, style codes and the bars of a table; a Markdown table's cells are
             separated by tabs.
         source: numbers the prefixes from 0 in the order of their first anchor; 0 without one.
+        origin: the prefix of the source without times, ranks and brackets; empty without one.
     """
 
     number: int
     text: str
     source: int = 0
+    origin: str = ""
 
 
 def unwrapped(text: str, anchor: re.Pattern[str], longest: int | None = None) -> Iterable[Line]:
@@ -83,10 +86,10 @@ def unwrapped(text: str, anchor: re.Pattern[str], longest: int | None = None) ->
     """
     raw = text.splitlines()
     prefixes = _prefixes(text, anchor)
-    lines = _lines(raw, _any_of(prefixes), longest)
-    if len(prefixes) < 2 or len(raw) > MOST_GROUPED:
-        return lines
-    return sorted(lines, key=lambda line: line.source)
+    are_grouped = len(prefixes) > 1 and len(raw) <= MOST_GROUPED
+    origins = [*prefixes.values()] if are_grouped else [""] * len(prefixes)
+    lines = _lines(raw, _any_of([*prefixes]), origins, longest)
+    return sorted(lines, key=lambda line: line.source) if are_grouped else lines
 
 
 def _any_of(prefixes: Sequence[str]) -> re.Pattern[str]:
@@ -95,12 +98,16 @@ def _any_of(prefixes: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"\s*(?:{'|'.join(sorted(groups, key=len, reverse=True))}) ?")
 
 
-def _lines(raw: Iterable[str], prefix: re.Pattern[str], longest: int | None) -> Iterator[Line]:
+def _lines(
+    raw: Iterable[str], prefix: re.Pattern[str], origins: Sequence[str], longest: int | None
+) -> Iterator[Line]:
+    first = next(iter(origins), "")
     for number, cut in enumerate(raw, start=1):
-        line, source = _plain(cut[:longest]), 0
+        line, source, origin = _plain(cut[:longest]), 0, first
         if prefix.groups and (match := prefix.match(line)):
             source, line = int(str(match.lastgroup)[1:]), line[match.end() :]
-        yield Line(number, _without_bars(line), source)
+            origin = origins[source]
+        yield Line(number, _without_bars(line), source, origin)
 
 
 def _plain(line: str) -> str:
@@ -109,9 +116,9 @@ def _plain(line: str) -> str:
     return (ANSI.sub("", line) if has_codes else line).replace("\xa0", " ").lstrip("\ufeff")
 
 
-def _prefixes(text: str, anchor: re.Pattern[str]) -> list[str]:
-    """Return the prefixes before the anchors as patterns, in the order in which they appear."""
-    shapes: dict[str, None] = {}
+def _prefixes(text: str, anchor: re.Pattern[str]) -> dict[str, str]:
+    """Return the prefixes before the anchors in their order: pattern → origin."""
+    shapes: dict[str, str] = {}
     line = -1
     for match in islice(anchor.finditer(text), _ANCHORS_TRIED):
         earliest = max(match.start() - 2 * LONGEST_PREFIX, 0)  # the rest can be style codes
@@ -121,10 +128,10 @@ def _prefixes(text: str, anchor: re.Pattern[str]) -> list[str]:
         line = start
         lead = _plain(text[start : match.start()]).strip().rstrip("|").rstrip()
         if lead and len(lead) <= LONGEST_PREFIX and not _RULE.fullmatch(lead):
-            shapes[_shape(lead)] = None
+            shapes.setdefault(_shape(lead), _PART.sub("", lead).strip(_BRACKETS))
         if len(shapes) == MOST_PREFIXES:
             break
-    return [*shapes]
+    return shapes
 
 
 def _shape(lead: str) -> str:

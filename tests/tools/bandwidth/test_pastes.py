@@ -1,6 +1,7 @@
 """Logs as people paste them: wrapped, cut, without their beginning, of several nodes at once."""
 
 from collections.abc import Callable
+from itertools import zip_longest
 
 import pytest
 
@@ -8,13 +9,19 @@ from nodetopo.machines.bundled import machine
 from nodetopo.tools.bandwidth.read import read
 from tests.tools.bandwidth import logs
 
-H100 = machine("dgx-h100")
+H100, A100 = machine("dgx-h100"), machine("dgx-a100")
 LOGS = {
     "nccl-tests": logs.nccl_tests(H100, range(8), 478.0),
     "perftest": logs.perftest("mlx5_0", 390.0),
     "nvbandwidth": logs.nvbandwidth(H100, {}, 390.0, host=55.0),
     "p2pBandwidthLatencyTest": logs.p2p_test(H100, 371.0),
 }
+OTHERS = {
+    "nvbandwidth": logs.nvbandwidth(A100, {}, 99.0),
+    "p2pBandwidthLatencyTest": logs.p2p_test(A100, 99.0),
+}
+"""Of a node with other addresses."""
+
 WRAPPERS: dict[str, Callable[[str], str]] = {
     "kubectl --timestamps": lambda line: f"2025-03-11T08:22:31.123456789Z {line}",
     "kubectl --prefix": lambda line: f"[pod/launcher-x2x/main] {line}",
@@ -29,6 +36,34 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
     "CRLF": lambda line: f"{line}\r",
     "flush left": str.strip,
 }
+
+
+def of_two_hosts(one: str, other: str, prefix: str) -> str:
+    """Return the lines of two logs in turn, as two hosts print them at once."""
+    both = zip_longest(one.splitlines(), other.splitlines(), fillvalue="")
+    a, b = prefix.format("a"), prefix.format("b")
+    return "".join(f"{a}{first}\n{b}{second}\n" for first, second in both)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "origin"),
+    [
+        ("node-{0}: ", "node-{0}"),
+        ("[pod/trainer-{0}/main] 2025-03-11T08:22:31Z ", "pod/trainer-{0}/main"),
+        ("trainer-{0}  | ", "trainer-{0}"),
+        ("(Worker pid=7, ip=192.0.2.{0}) ", "Worker , ip=192.0.2.{0}"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["p2pBandwidthLatencyTest", "nvbandwidth"])
+def test_copies_of_two_hosts_are_read_apart(tool: str, prefix: str, origin: str) -> None:
+    alone = [read(text) for text in (LOGS[tool], OTHERS[tool])]
+    both = read(of_two_hosts(LOGS[tool], OTHERS[tool], prefix)).figures
+    assert {it.hosts for log in alone for it in log.figures} == {()}
+    for host, log in zip("ab", alone, strict=True):
+        own = [it for it in both if it.hosts == (origin.format(host),)]
+        assert [(it.gpus, it.gb_per_s) for it in own] == [
+            (it.gpus, it.gb_per_s) for it in log.figures
+        ]
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

@@ -1,5 +1,7 @@
 """Figures of a log as a bandwidth table: merged, never at the cost of another entry."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodetopo.allocation.measured import bandwidth_table
@@ -109,6 +111,15 @@ def test_what_no_table_holds_is_left_out_with_its_reason(text: str, why: str) ->
     assert "sets" not in found.document
     assert "pairs" not in found.document
     assert why in found.left_out[0]
+
+
+def test_only_this_node_of_several_is_saved() -> None:
+    text = REDUCE.replace("node-a", "node-b").replace("478.0", "300.0") + REDUCE
+    log, node = read(text), replace(H100, node="node-a")
+    found = merge(compare(log, node).figures, node, log.tool, None)
+    assert bandwidth_table(found.document).on(node).sets == {frozenset(range(8)): 4780}
+    assert (found.added, found.suspect) == (1, 0)
+    assert found.left_out == ("all_reduce_perf: measured on node-b, not on this node",)
 
 
 def test_a_figure_that_falls_short_is_written_and_counted() -> None:

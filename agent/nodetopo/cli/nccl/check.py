@@ -198,11 +198,12 @@ def _answer(
 def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[str, ...]]]:
     """Yield verdict, name, text and more lines; pairs of a test that pass, as one row."""
 
-    def alike(result: Compared) -> tuple[str, str, str]:
+    def alike(result: Compared) -> tuple[str, str, str, str]:
         shown = expectation(result.expected)
         return (
             result.figure.test,
             result.figure.kind.value,
+            result.host or "",
             f"{result.verdict}{shown}{result.reason}",
         )
 
@@ -212,22 +213,28 @@ def _rows(figures: Iterable[Compared]) -> Iterator[tuple[Any, str, str, tuple[st
     for _, group in groupby(ordered, key=alike):
         same = list(group)
         first = same[0]
+        where = "" if first.host is None else f" on {first.host}"
         is_many = len(same) > 1 and first.figure.kind.value in ("pair", "host")
         if is_many and (first.verdict in (Verdict.PASS, Verdict.UNKNOWN)):
             speeds = [result.figure.gb_per_s for result in same]
             what = "pairs" if first.figure.kind.value == "pair" else "GPUs"
             low, high = f"{min(speeds):.1f}", f"{max(speeds):.1f}"
             span = f"{low} GB/s" if low == high else f"{low} to {high} GB/s"
-            yield first.verdict, f"{first.figure.test} {len(same)} {what}", _beside(first, span), ()
+            name = f"{first.figure.test} {len(same)} {what}{where}"
+            yield first.verdict, name, _beside(first, span), ()
             continue
         for result in same[:MOST_LINES]:
-            where = "" if result.host is None else f" on {result.host}"
             name = f"{result.figure.test} {_devices(result)}{where}"
             text = _beside(result, f"{result.figure.gb_per_s:.1f} GB/s")
             yield result.verdict, name, text, tuple(_more(result))
         if len(same) > MOST_LINES:
             count = len(same) - MOST_LINES
-            yield first.verdict, f"{first.figure.test} {count} more", "-o json lists them", ()
+            yield (
+                first.verdict,
+                f"{first.figure.test} {count} more{where}",
+                "-o json lists them",
+                (),
+            )
 
 
 def _beside(result: Compared, measured: str) -> str:

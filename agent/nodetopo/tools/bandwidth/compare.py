@@ -413,7 +413,7 @@ class _Names:
             return self._gpus[:1], hca
         if not logged:
             return self._gpus, hca
-        if figure.hosts:
+        if logged[0].host is not None:
             if len(self._gpus) != len(logged):
                 cause = f"--gpus names {len(self._gpus)} GPUs, the log has {len(logged)} ranks here"
                 raise InputError(cause, "name the GPU of each rank, in their order")

@@ -1,9 +1,10 @@
 """The records of a bandwidth test's log, and the parts that its readers share."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
 
 from nodetopo.formats.pasted import unwrapped
 from nodetopo.model.digits import is_digits
@@ -132,6 +133,31 @@ def lines(text: str, anchor: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     """Yield each line of *text* with its number, without the prefix that *anchor* finds."""
     for line in unwrapped(text, anchor, LONGEST_LINE):
         yield line.number, line.text
+
+
+def of_each_source(
+    tool: str,
+    text: str,
+    anchor: re.Pattern[str],
+    read: Callable[[Iterator[tuple[int, str]]], Log],
+) -> Log:
+    """Return the logs that *read* finds in the lines of each source of *text*, as one.
+
+    Of several sources each figure names its own as the host.
+    """
+    logs = []
+    for (_, origin), group in groupby(
+        unwrapped(text, anchor, LONGEST_LINE), key=lambda line: (line.source, line.origin)
+    ):
+        log = read((line.number, line.text) for line in group)
+        hosts = (origin,) if origin else ()
+        logs.append(replace(log, figures=tuple(replace(it, hosts=hosts) for it in log.figures)))
+    return log_of(
+        tool,
+        (figure for log in logs for figure in log.figures),
+        (problem for log in logs for problem in log.problems),
+        (other for log in logs for other in log.others),
+    )
 
 
 _TROUBLE = re.compile(

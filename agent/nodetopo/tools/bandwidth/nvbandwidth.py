@@ -17,7 +17,7 @@ from nodetopo.tools.bandwidth.log import (
     LoggedGpu,
     Problem,
     failure,
-    lines,
+    of_each_source,
     shortened,
     trouble,
 )
@@ -47,11 +47,15 @@ def read(text: str) -> Log:
     """
     if text.lstrip()[:1] == "{":
         return _read_json(text)
+    return of_each_source(TOOL, text, _ANCHOR, _read)
+
+
+def _read(lines: Iterator[tuple[int, str]]) -> Log:
     gpus: dict[int, LoggedGpu] = {}
     problems: list[Problem] = []
     matrices: list[Matrix] = []
     test, matrix = TOOL, None
-    for number, indented in lines(text, _ANCHOR):
+    for number, indented in lines:
         line = indented.strip()
         if running := _RUNNING.match(line):
             test, matrix = running["test"], None

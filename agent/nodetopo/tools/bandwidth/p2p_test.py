@@ -4,9 +4,10 @@ Facts: NVIDIA/cuda-samples ``p2pBandwidthLatencyTest.cu``.
 """
 
 import re
+from collections.abc import Iterator
 
 from nodetopo.model.digits import is_digits
-from nodetopo.tools.bandwidth.log import Log, LoggedGpu, Problem, lines, trouble
+from nodetopo.tools.bandwidth.log import Log, LoggedGpu, Problem, of_each_source, trouble
 from nodetopo.tools.bandwidth.matrix import Matrix, add_gpu, log_of_matrices
 
 TOOL = "p2pBandwidthLatencyTest"
@@ -32,11 +33,15 @@ def read(text: str) -> Log:
     Raises:
         InputError: it holds too many devices.
     """
+    return of_each_source(TOOL, text, _ANCHOR, _read)
+
+
+def _read(lines: Iterator[tuple[int, str]]) -> Log:
     gpus: dict[int, LoggedGpu] = {}
     problems: list[Problem] = []
     matrices: list[Matrix] = []
     matrix = None
-    for number, line in lines(text, _ANCHOR):
+    for number, line in lines:
         if title := _TITLE.match(line):
             name = f"{title['ways'].lower()}directional_p2p_{title['p2p'].lower()}"
             if title["by"] == "Reads":  # `--p2p_read`; without it the sample writes
