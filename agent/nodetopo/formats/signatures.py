@@ -230,7 +230,7 @@ def _of_xml() -> Iterator[Form]:
         (),
         "give the file that NCCL_TOPO_DUMP_FILE or NCCL_TOPO_FILE names to --nccl-xml",
     )
-    smi = "the output of `nvidia-smi -q -x`, which says no paths"
+    smi = "the output of `nvidia-smi -q -x`, which shows no paths"
     yield Form(smi, _is_root("nvidia_smi_log"), (), _MATRIX)
     yield Form("an hwloc topology (lstopo)", _is_root("topology"), (), _CAPTURE)
 
@@ -270,7 +270,7 @@ def _of_kubernetes() -> Iterator[Form]:
     pools = _has(r'[{,]\s*"configList"')
     yield Form("a configuration of RDMA resources", pools, (Reader.MIGRATE,))
     yield Form(
-        "the output of GPU feature discovery, labels that say no paths",
+        "the output of GPU feature discovery, labels without paths",
         _has(r'^[{ \t]*"?nvidia\.com/(?:gpu|cuda|gfd|mig|vgpu)[A-Za-z0-9._-]{0,63}"?\s*[=:]'),
         (),
         _CAPTURE,
@@ -334,7 +334,7 @@ def _of_nvidia() -> Iterator[Form]:
     links = r"GPU [0-9]+: .{1,200}\n[ \t|]*(?:Link [0-9]+[:,]|NVML: Unable to retrieve NVLink)"
     counted = "the output of `nvidia-smi nvlink`, which does not tell where an NVLink leads"
     yield Form(counted, _has(links), (), f"{_MATRIX}, or {_CAPTURE}")
-    quiet = "the output of `nvidia-smi -q`, which says no paths"
+    quiet = "the output of `nvidia-smi -q`, which shows no paths"
     yield Form(quiet, _has("====NVSMI LOG===="), (), _MATRIX)
     yield Form("the output of plain `nvidia-smi`", _has(r"\| NVIDIA-SMI "), (), _MATRIX)
     listed = r"^[ \t$#]*GPU [0-9]+: .{1,200} \(UUID: "
