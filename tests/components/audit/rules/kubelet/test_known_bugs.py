@@ -182,9 +182,10 @@ def test_many_numa_nodes_stall_the_releases_whose_sources_say_so(
     assert [observed for _, observed, _ in found(of(version, 17))] == texts
 
 
-def test_memory_of_many_nodes_stalls_only_where_hints_are_asked_for() -> None:
-    idle = of("v1.36.3", 34, topology_manager_policy="none", memory_manager_policy="Static")
-    assert found(idle) == []
+def test_memory_of_many_nodes_stalls_without_a_topology_manager_too() -> None:
+    alone = of("v1.36.3", 34, topology_manager_policy="none", memory_manager_policy="Static")
+    assert [observed for _, observed, _ in found(alone)] == [MEMORY]
+    assert found(of("v1.36.3", 16, topology_manager_policy="none")) == []
 
 
 @pytest.mark.parametrize(

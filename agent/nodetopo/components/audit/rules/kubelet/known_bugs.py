@@ -24,7 +24,7 @@ MANY_NODES = 16
 """NUMA nodes up to which going through all their subsets (65,535) is quick."""
 
 QUICK_SINCE: Release = (1, 36)
-"""The first release with pull request 138244; 1.35.3 and 1.34.1 lack it."""
+"""The first release with pull request 138244; 1.35.6 and 1.34.9 lack it."""
 
 WHOLE_CORES_SINCE: Release = (1, 37)
 """The first release with pull request 129079; 1.36.3 lacks it."""
@@ -118,9 +118,10 @@ def _aligns_many_nodes(snapshot: Snapshot) -> bool:
 
 
 def _pins_memory_of_many_nodes(snapshot: Snapshot) -> bool:
+    """Return whether it does; without a Topology Manager too, by a default hint for each pod."""
     settings = running(snapshot)
     is_static = settings is not None and settings.memory_manager_policy == "Static"
-    return is_static and _aligns_many_nodes(snapshot)
+    return is_static and len(snapshot.numa_nodes or ()) > MANY_NODES
 
 
 def _checks_whole_cores(snapshot: Snapshot) -> bool:
@@ -178,7 +179,8 @@ BUGS: tuple[Bug, ...] = (
         issue=135541,
     ),
     Bug(
-        # 1.32.7 to 1.37.0 pkg/kubelet/cm/memorymanager/policy_static.go, calculateHints.
+        # 1.32.7 to 1.37.0 pkg/kubelet/cm/memorymanager/policy_static.go, calculateHints, which
+        # getDefaultHint calls where the Topology Manager has no hint.
         has=lambda number, _: number <= _NEWEST,
         strikes=_pins_memory_of_many_nodes,
         effect="goes through all subsets of the NUMA nodes for each Guaranteed pod, and stalls",
