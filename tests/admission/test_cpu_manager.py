@@ -166,8 +166,10 @@ def test_by_socket_the_whole_socket_serves_before_others() -> None:
     assert _text(cpus.give("uid", "work", 6, 0b0001, is_init=False)) == "6-11"
 
 
-def _preferred(cpus: CpuManager) -> list[int | None]:
-    return [hint.mask for hint in cpus.hints(4)["cpu"] or () if hint.preferred]
+def _preferred(cpus: CpuManager) -> list[int]:
+    choices = cpus.hints(4)["cpu"]
+    assert choices is not None
+    return list(choices.preferred)
 
 
 def test_a_cache_that_is_a_whole_nodes_counts_as_the_sockets() -> None:

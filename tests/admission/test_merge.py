@@ -1,10 +1,15 @@
 """The merge of hints, on their own."""
 
+import math
+from functools import reduce
 from itertools import product
+from operator import and_
+from random import Random
 
 import pytest
 
-from nodetopo.admission.hints import Hint, Hints, mask_of, masks, nodes_of
+from nodetopo.admission.families import these_sets
+from nodetopo.admission.hints import Choices, Hint, Hints, mask_of, nodes_of
 from nodetopo.admission.merge import TopologyManager
 from nodetopo.model.numa import CpuSet, NumaNode
 
@@ -31,13 +36,13 @@ def _merger(policy: str, count: int = 2, *, closest: bool = False, far: int = 3)
     return TopologyManager(policy=policy, nodes=nodes, prefer_closest=closest)
 
 
-def _hints(*pairs: tuple[int, bool]) -> tuple[Hint, ...]:
-    return tuple(Hint(mask, preferred) for mask, preferred in pairs)
+def _hints(*pairs: tuple[int, bool]) -> Choices:
+    fitting = these_sets(mask for mask, _ in pairs)
+    return Choices(fitting, these_sets(mask for mask, is_preferred in pairs if is_preferred))
 
 
 def test_sets_of_nodes_are_bits() -> None:
     assert (mask_of((0, 3)), nodes_of(9)) == (9, (0, 3))
-    assert sorted(masks((1, 2))) == [2, 4, 6]
     assert mask_of((-1,)) == mask_of((64,)) == 1 << 64
 
 
@@ -47,7 +52,7 @@ def test_without_hints_everything_is_preferred_everywhere() -> None:
 
 
 def test_a_resource_that_nothing_can_serve_is_preferred_nowhere() -> None:
-    told: list[Hints] = [{"x": ()}, {"y": _hints((1, True))}]
+    told: list[Hints] = [{"x": _hints()}, {"y": _hints((1, True))}]
 
     assert _merger("restricted").merge(told) == (Hint(1, preferred=False), False)
     assert _merger("best-effort").merge(told) == (Hint(1, preferred=False), True)
@@ -111,20 +116,65 @@ def test_the_closest_of_equally_wide_sets_is_taken_on_request() -> None:
     assert _merger("restricted", 4, far=1).merge(low_is_far)[0].mask == 0b0011
 
 
-@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
-def test_the_outcome_is_that_of_the_whole_product(policy: str) -> None:
+@pytest.mark.parametrize("seed", range(300))
+def test_the_outcome_is_that_of_the_whole_product(seed: int) -> None:
     """What is taken together is taken one by one here, in the kubelet's words and order."""
-    choices = [(), _hints((1, True), (2, True), (3, False)), _hints((3, True)), _hints((2, False))]
-    for told in product(choices, repeat=3):
-        lists: list[Hints] = [{str(number): one} for number, one in enumerate(told)]
-        assert _merger(policy).merge(lists)[0].preferred == _is_preferred(policy, told)
+    random = Random(seed)
+    policy = random.choice(("best-effort", "restricted", "single-numa-node"))
+    count = random.randint(1, 5)
+    merger = _merger(policy, count, closest=random.random() < 0.5, far=random.randrange(1, 5))
+    told = [_drawn(random, count) for _ in range(random.randint(1, 3))]
+    hints: list[Hints] = [{str(number): one} for number, one in enumerate(told)]
+
+    assert merger.merge(hints)[0] == _one_by_one(merger, told)
+    assert merger.combinations(hints) == math.prod(len(_listed(policy, one)) or 1 for one in told)
 
 
-def _is_preferred(policy: str, told: tuple[tuple[Hint, ...], ...]) -> bool:
-    is_single = policy == "single-numa-node"
-    return any(
-        all(hint.preferred for hint in chosen)
-        and len({hint.mask for hint in chosen}) == 1
-        and (not is_single or (chosen[0].mask or 0).bit_count() == 1)
-        for chosen in product(*told)
-    )
+def _drawn(random: Random, count: int) -> Choices:
+    width = random.randint(1, count)
+    chosen = random.sample(range(1, 1 << count), random.randint(0, (1 << count) - 1))
+    return _hints(*((mask, mask.bit_count() == width) for mask in chosen))
+
+
+def _listed(policy: str, choices: Choices) -> list[Hint]:
+    hints = list(choices) or [Hint(None, preferred=False)]
+    if policy != "single-numa-node":
+        return hints
+    return [it for it in hints if it.preferred and it.mask is not None and it.mask.bit_count() == 1]
+
+
+def _one_by_one(merger: TopologyManager, told: list[Choices]) -> Hint:
+    """Return the best of the product, compared in turn as the kubelet compares."""
+    whole = mask_of(node.id for node in merger.nodes)
+    lists = [_listed(merger.policy, choices) for choices in told]
+    narrowest = [[it.mask.bit_count() for it in one if it.mask is not None] for one in lists]
+    needed = max((min(widths) for widths in narrowest if widths), default=0)
+    best: Hint | None = None
+    for chosen in product(*lists):
+        masks = [it.mask for it in chosen if it.mask is not None]
+        merged = reduce(and_, masks, whole)
+        if merged:
+            found = Hint(merged, all(it.preferred for it in chosen) and len({*masks}) < 2)
+            best = found if best is None else _better(merger, best, found, needed)
+    best = best or Hint(whole, preferred=False)
+    is_any = merger.policy == "single-numa-node" and best.mask == whole
+    return Hint(None, best.preferred) if is_any else best
+
+
+def _better(merger: TopologyManager, current: Hint, other: Hint, needed: int) -> Hint:
+    if current.preferred != other.preferred:
+        return current if current.preferred else other
+    assert current.mask is not None
+    assert other.mask is not None
+    now, then = current.mask.bit_count(), other.mask.bit_count()
+    if not current.preferred and now <= needed and now != then:
+        return other if now < then <= needed else current
+    return min(current, other, key=lambda hint: _fitness(merger, hint.mask or 0))
+
+
+def _fitness(merger: TopologyManager, mask: int) -> tuple[float, ...]:
+    nodes = nodes_of(mask)
+    if not merger.prefer_closest or merger.policy == "single-numa-node":
+        return len(nodes), mask
+    rows = [merger.nodes[one].distances or () for one in nodes]
+    return len(nodes), sum(row[other] for row in rows for other in nodes) / len(nodes) ** 2, mask

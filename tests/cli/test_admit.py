@@ -101,6 +101,26 @@ def test_other_settings_can_be_asked_about(cli: Cli, tmp_path: Path) -> None:
     assert _admit(cli, tmp_path, WIDE, "--policy", "restricted", "--scope", "pod").code == 1
 
 
+def test_more_numa_nodes_can_be_allowed(cli: Cli, tmp_path: Path) -> None:
+    tray = ("admit", "--machine", "gb200-nvl72", "--policy", "restricted", "--manifest")
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(FITS, "utf-8")
+
+    refused = cli(*tray, str(manifest))
+    assert refused.code == 3
+    assert "more than 8 NUMA Nodes, and this one has 34; max-allowable-numa-nodes" in refused.out
+    allowed = cli(*tray, str(manifest), "--policy-option", "max-allowable-numa-nodes=34")
+    assert allowed.code == 0
+    assert "hint            nvidia.com/gpu: prefers NUMA 0+1\n" in allowed.out
+
+
+def test_an_option_that_the_topology_manager_lacks_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    outcome = _admit(cli, tmp_path, FITS, "--policy-option", "full-pcpus-only=true")
+
+    assert outcome.code == 2
+    assert "is not NAME=VALUE with NAME one of max-allowable-numa-nodes, prefer" in outcome.err
+
+
 def test_what_is_missing_is_exit_status_3(cli: Cli, tmp_path: Path) -> None:
     outcome = _admit(cli, tmp_path, FITS, seen=replace(node(), kubelet=None))
 

@@ -1,6 +1,6 @@
 """Made-up machines for the kubelet's managers, of every shape that alignment depends on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -91,6 +91,29 @@ def random_machine(random: Random) -> Machine:
     memory_only = random.choice((0,) * 9 + (1,)) if len(ids) < 8 else 0
     everyone = [*ids, *(max(ids) + 1 + one for one in range(memory_only))]
     return Machine(_nodes(random, everyone, cores), cores)
+
+
+def wide_machine(random: Random) -> Machine:
+    """Return one machine of 9 to 64 NUMA nodes.
+
+    Most have up to four nodes with CPUs beside nodes that are the memory of coherent GPUs, or of a
+    part of one, and have none as long as they are not partitioned.
+    """
+    many_cpus = random.random() < 0.3
+    with_cpus = random.randint(9, 10) if many_cpus else random.choice((1, 2, 2, 2, 3, 4))
+    total = with_cpus if many_cpus else random.choice((9, 10, 11, 12, 18, 34, 64))
+    ids = list(range(total))
+    cores = _cores(random, random.choice((1, 2)) if with_cpus > 1 else 1, ids[:with_cpus])
+    nodes = _nodes(random, ids, cores)
+    of_gpus = (
+        replace(
+            node,
+            memory_mib=random.choice((0, 0, node.memory_mib)),
+            hugepages=tuple(replace(it, total=0) for it in node.hugepages),
+        )
+        for node in nodes[with_cpus:]
+    )
+    return Machine((*nodes[:with_cpus], *of_gpus), cores)
 
 
 def _ids(random: Random, count: int) -> list[int]:

@@ -6,7 +6,7 @@ from random import Random
 
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device
-from tests.lab.admission_machine import GIB, Machine, random_machine
+from tests.lab.admission_machine import GIB, Machine, random_machine, wide_machine
 
 _POLICIES = ("none", "best-effort", "restricted", "restricted", "single-numa-node")
 _ALONE = "distribute-cpus-across-cores"
@@ -21,13 +21,35 @@ _CPU_OPTIONS = (
 _MOST_NODES = 5
 """NUMA nodes up to which all managers are asked at once: the kubelet walks the product of their
 hints, which takes minutes for four resources of eight nodes."""
+_MOST_PINNED = 12
+"""NUMA nodes up to which the Memory Manager goes through their sets in milliseconds."""
 
 
 def random_case(random: Random, *, steps: int = 6) -> Case:
     """Return a case with *steps* pods that come, and some that leave between them."""
     machine = random_machine(random)
+    return _case(random, machine, steps, pins_memory=len(machine.nodes) <= _MOST_NODES)
+
+
+def wide_case(random: Random, *, steps: int = 4) -> Case:
+    """Return a case on a machine of more than 8 NUMA nodes that the kubelet copes with.
+
+    Devices are on the first nodes only, and none on one that is not there: the kubelet then goes
+    through the sets of all nodes.
+    """
+    machine = wide_machine(random)
+    with_cpus = sum(len(node.cpus) > 0 for node in machine.nodes)
+    is_narrow = len(machine.nodes) <= _MOST_PINNED and with_cpus <= _MOST_NODES
+    case = _case(random, machine, steps, pins_memory=is_narrow)
+    options = {**case.topology_options, "max-allowable-numa-nodes": str(len(machine.nodes))}
+    devices = tuple(
+        one for one in case.devices if all(0 <= it < _MOST_NODES for it in one.nodes or ())
+    )
+    return replace(case, topology_options=options, devices=devices)
+
+
+def _case(random: Random, machine: Machine, steps: int, *, pins_memory: bool) -> Case:
     topology = random.choice(_POLICIES)
-    is_small = len(machine.nodes) <= _MOST_NODES
     cpu = random.choice(("static", "static", "static", "none"))
     case = Case(
         machine=machine,
@@ -36,7 +58,7 @@ def random_case(random: Random, *, steps: int = 6) -> Case:
         topology_options=_topology_options(random, machine),
         cpu=cpu,
         cpu_options=_cpu_options(random, machine, topology) if cpu == "static" else {},
-        memory=random.choice(("Static", "Static", "None")) if is_small else "None",
+        memory=random.choice(("Static", "Static", "None")) if pins_memory else "None",
         devices=tuple(_devices(random, machine)),
     )
     reserved_cpus, reserved_cpu = _reserved(random, machine)

@@ -14,11 +14,11 @@ from tests.lab.admission_assigned import is_told, told
 from tests.lab.admission_case import Case
 from tests.lab.admission_compare import admissions, differences, smallest
 from tests.lab.admission_kubelet import Outcome, outcomes
-from tests.lab.admission_random import random_case
+from tests.lab.admission_random import random_case, wide_case
 
 pytestmark = pytest.mark.lab
 
-_CASES = 300
+_CASES, _WIDE_CASES = 300, 100
 _SEED = int(os.environ.get("NODETOPO_ADMISSION_SEED", "1"))
 
 
@@ -37,6 +37,17 @@ def test_every_pod_becomes_what_the_managers_make_of_it(
     for case, outcome in played:
         for difference in differences(case, outcome):
             pytest.fail(str(smallest(difference)))
+
+
+def test_more_numa_nodes_than_are_usual_become_the_same(namespaces: None) -> None:
+    """Up to 64 of them, as far as the kubelet comes to an end with their sets."""
+    del namespaces
+    cases = [wide_case(Random(_SEED + number)) for number in range(_WIDE_CASES)]
+    for case, outcome in zip(cases, outcomes(cases), strict=True):
+        for difference in differences(case, outcome):
+            pytest.fail(str(smallest(difference)))
+    assert {9, 10, 18, 34, 64} <= {len(case.machine.nodes) for case in cases}
+    assert {case.memory for case in cases} == {"Static", "None"}
 
 
 def test_podresources_tells_as_much_as_the_state_files(

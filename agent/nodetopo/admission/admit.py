@@ -10,14 +10,15 @@ compared with the real kubelet in the lab). The story, in the order of the modul
 2. :func:`admit` admits one pod after the other, each on what the pods before it left or, where
    it has no place :mod:`~nodetopo.admission.beside` them, alone.
 3. :mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
-   :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, the Topology
-   Manager merges them (:mod:`~nodetopo.admission.merge`), and the containers get their resources,
-   or the pod is refused (:mod:`~nodetopo.admission.errors`).
+   :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, as
+   :mod:`~nodetopo.admission.families` of sets of NUMA nodes, the Topology Manager merges them
+   (:mod:`~nodetopo.admission.merge`), and the containers get their resources, or the pod is
+   refused (:mod:`~nodetopo.admission.errors`).
 4. :mod:`~nodetopo.admission.explain` says why, and :mod:`~nodetopo.admission.suggestions` what
    would help.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from nodetopo.admission import explain
 from nodetopo.admission.beside import Apart, Occupied, Placed, never_apart
 from nodetopo.admission.device_manager import Preference, lowest_first
 from nodetopo.admission.errors import Missing
-from nodetopo.admission.hints import Hint, Hints
+from nodetopo.admission.hints import Hint
 from nodetopo.admission.snapshot import NodeManagers, managers_of
 from nodetopo.model.kubelet_state import HeldMemory
 from nodetopo.model.numa import CpuSet
@@ -51,7 +52,9 @@ class ContainerAdmission:
 
     Attributes:
         exclusive_cpus: the number of CPUs that it gets exclusively.
-        hints: of all managers, by resource; in scope ``pod``, the pod's.
+        hints: of all managers, by resource, the narrowest first and no more than
+            :data:`~nodetopo.admission.hints.MOST_SHOWN`; ``None`` for no preference, empty where
+            nothing can serve it. In scope ``pod``, the pod's.
         merged: the merged hint; ``None`` under policy ``none``.
         cpus, devices, memory: what it would be given, nothing if its pod is rejected; of devices
             that are alike for the kubelet, those that their plugin prefers.
@@ -60,7 +63,7 @@ class ContainerAdmission:
 
     name: str
     exclusive_cpus: int
-    hints: Hints = field(default_factory=dict)
+    hints: Mapping[str, tuple[Hint, ...] | None] = field(default_factory=dict)
     merged: Hint | None = None
     cpus: CpuSet = field(default_factory=CpuSet)
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -153,12 +156,18 @@ def admit(
     here = None if node is None else Occupied(node, prefer, most, apart)
     for number, pod in enumerate(classified):
         unknown = (*missing, *_unknown_of(snapshot, pod))
+        placed: Placed | None = None
         if here is not None and not unknown:
-            placed = here.place(number, pod, uid_of(pod, number))
-            outcome = placed.replicas.first
-            claims = explain.of_claims(outcome, nodes_of_cpus, _claimed(snapshot, pod))
-            rivals = [f"{pods[at].namespace}/{pods[at].name}" for at in placed.rivals]
-            answer = _answer(pod, placed, tuple(rivals), claims)
+            try:
+                placed = here.place(number, pod, uid_of(pod, number))
+            except Missing as error:
+                unknown = error.args
+        if placed is not None:
+            claims = explain.of_claims(
+                placed.replicas.first, nodes_of_cpus, _claimed(snapshot, pod)
+            )
+            rivals = tuple(f"{pods[at].namespace}/{pods[at].name}" for at in placed.rivals)
+            answer = _answer(pod, placed, rivals, claims)
         else:
             answer = PodAdmission(
                 namespace=pod.namespace,
@@ -283,7 +292,9 @@ def _answer(
             ContainerAdmission(
                 name=it.container.name,
                 exclusive_cpus=0 if refusal else it.exclusive_cpus,
-                hints=it.hints,
+                hints={
+                    name: None if hints is None else hints.shown for name, hints in it.hints.items()
+                },
                 merged=it.merged,
                 cpus=CpuSet() if refusal else it.cpus,
                 devices={} if refusal else dict(it.devices),

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from nodetopo.admission.hints import sums
 from nodetopo.model.numa import CpuTopology, NumaNode
 
 _STEPS = 1000
@@ -70,8 +69,8 @@ class CpuLayout:
 
     @cached_property
     def installed(self) -> Mapping[int, int]:
-        """The number of CPUs of every set of NUMA nodes."""
-        return sums({node: len(self.members("numa")[node]) for node in self.nodes})
+        """The number of CPUs of each NUMA node that has any."""
+        return {node: len(self.members("numa")[node]) for node in self.nodes}
 
     @property
     def per_core(self) -> int:

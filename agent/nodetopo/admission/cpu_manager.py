@@ -3,6 +3,7 @@
 Semantics of kubernetes 1.36 and 1.37 pkg/kubelet/cm/cpumanager/policy_static.go.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from nodetopo.admission.cpu_assignment import (
@@ -12,8 +13,9 @@ from nodetopo.admission.cpu_assignment import (
     take_packed,
     take_spread,
 )
-from nodetopo.admission.errors import SMT_ALIGNMENT_ERROR, Missing, Refusal, check_nodes
-from nodetopo.admission.hints import Hint, Hints, mask_of, narrowness, nodes_of, sums
+from nodetopo.admission.errors import SMT_ALIGNMENT_ERROR, Missing, Refusal, check_walk
+from nodetopo.admission.families import Family, near_any, with_amount
+from nodetopo.admission.hints import Choices, Hints, mask_of, nodes_of
 from nodetopo.admission.state import ActivePods, choice, flag
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.kubernetes import MILLICORES, Release, quantity, release
@@ -27,6 +29,10 @@ SOCKETS_SINCE: Release = (1, 37)
 
 _MOST_CPUS = 8192
 """CPUs that are computed; the most that Linux can be built for on x86 (NR_CPUS)."""
+
+_MOST_SPREAD = 10
+"""NUMA nodes with CPUs over which ``distribute-cpus-across-numa`` is computed: it tries their
+combinations, which double with each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +81,17 @@ class CpuManager:
             self.shared |= cpus
 
     def hints(self, wanted: int) -> Hints:
-        """Return the NUMA nodes that *wanted* CPUs can come from, for a container or a pod."""
+        """Return the NUMA nodes that *wanted* CPUs can come from, for a container or a pod.
+
+        Raises:
+            Missing: the kubelet does not come to an end with them.
+        """
+        check_walk(len(self.layout.nodes), "CPU Manager", "cpuManagerPolicy none avoids it")
         needed = mask_of(self.layout.by_node(self.reusable))
-        installed, free = self.layout.installed, self.free
-        narrowest = min(
-            (mask.bit_count() for mask, count in installed.items() if count >= wanted),
-            default=len(self.layout.nodes),
-        )
-        fitting = (mask for mask in free if free[mask] >= wanted and mask & needed == needed)
-        return {
-            "cpu": tuple(
-                Hint(mask, self._is_preferred(mask, narrowest))
-                for mask in sorted(fitting, key=narrowness)
-            )
-        }
+        large = with_amount(self.layout.installed, wanted)
+        narrowest = len(self.layout.nodes) if large.narrowest is None else large.narrowest
+        fitting = with_amount(self.free, wanted).nonempty.including(needed)
+        return {"cpu": Choices(fitting, self._preferred(fitting, narrowest))}
 
     def give(
         self, uid: str, container: str, wanted: int, mask: int | None, *, is_init: bool
@@ -118,20 +121,25 @@ class CpuManager:
 
     @property
     def free(self) -> dict[int, int]:
-        """The number of CPUs of every set of NUMA nodes for the pod that is being admitted."""
+        """The number of CPUs of each NUMA node for the pod that is being admitted."""
         counts = self.layout.by_node(self.available | self.reusable)
-        return sums({node: counts[node] for node in self.layout.nodes})
+        return {node: counts[node] for node in self.layout.nodes}
 
     def _take(self, free: frozenset[int], wanted: int) -> frozenset[int]:
         return take(self.layout, self.options, free, wanted, self.kubelet)
 
-    def _is_preferred(self, mask: int, narrowest: int) -> bool:
-        if self.options.align_by_socket:
-            per_socket = len(self.layout.nodes) // self.layout.sockets
-            needed = -(-narrowest // per_socket) if per_socket else -1
-            if len(self.layout.sockets_of(nodes_of(mask))) == needed:
-                return True
-        return mask.bit_count() == narrowest
+    def _preferred(self, fitting: Family, narrowest: int) -> Family:
+        """Return the sets that are preferred: by socket, those of as few sockets as are needed."""
+        narrow = fitting.of_size(narrowest)
+        per_socket = len(self.layout.nodes) // self.layout.sockets
+        if not self.options.align_by_socket or not per_socket:
+            return narrow
+        needed = -(-narrowest // per_socket)
+        members = self.layout.members("socket").values()
+        sockets = Counter(mask_of(self.layout.by_node(cpus)) for cpus in members)
+        every = mask_of(self.layout.nodes)
+        fewer, more = (near_any(sockets, count, every) for count in (needed, needed + 1))
+        return narrow | (fitting & fewer) - more
 
     def _near(self, mask: int | None) -> frozenset[int]:
         """Return the CPUs of the NUMA nodes of *mask*, or of their whole sockets on request."""
@@ -205,6 +213,9 @@ def cpu_manager_of(
     if policy == _NONE:
         return None
     options, layout = _options(settings), _layout(snapshot)
+    if options.distribute_cpus_across_numa and len(layout.nodes) > _MOST_SPREAD:
+        most = f"distribute-cpus-across-numa and more than {_MOST_SPREAD} NUMA nodes with CPUs"
+        raise Missing(f"an answer for {most}, which is not worked out")
     kubelet = release(snapshot.kubelet_version)
     if options.distribute_cpus_across_numa and options.align_by_socket and kubelet is None:
         options_ = "distribute-cpus-across-numa together with align-by-socket"
@@ -253,7 +264,6 @@ def _layout(snapshot: Snapshot) -> CpuLayout:
         raise Missing(f"an answer for more than {_MOST_CPUS} CPUs, which is not worked out")
     if not layout.places:
         raise Missing("the CPUs of NUMA nodes")
-    check_nodes(len(layout.nodes))
     return layout
 
 

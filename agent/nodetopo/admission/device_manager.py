@@ -10,17 +10,22 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
-from nodetopo.admission.errors import Missing, Refusal, check_nodes
-from nodetopo.admission.hints import Hint, mask_of, masks, narrowness, nodes_of
+from nodetopo.admission.errors import Missing, Refusal, check_walk
+from nodetopo.admission.families import NO_SET, near_any
+from nodetopo.admission.hints import Choices, mask_of
 from nodetopo.admission.state import ActivePods
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubelet_state import DeviceState
-from nodetopo.model.kubernetes import GPU_RESOURCE
+from nodetopo.model.kubernetes import GPU_RESOURCE, Release, release
 from nodetopo.model.snapshot import Snapshot
 
 Preference = Callable[[str, frozenset[str], frozenset[str], int], frozenset[str]]
 """Returns a device plugin's answer to GetPreferredAllocation, given the resource, its available
 devices, the required ones, and the number."""
+
+OWN_NODES_SINCE: Release = (1, 36)
+"""From which on hints are of NUMA nodes that have devices of the resource, and no longer of all
+nodes of the machine (kubernetes pull request 138244; 1.36.0 has it, 1.35.6 and 1.34.9 do not)."""
 
 _NO_NODE = "-1"
 """The checkpoint's key for devices whose plugin named no NUMA node."""
@@ -44,6 +49,7 @@ class Devices:
         healthy: ids.
         held: pod uid → container → ids.
         reusable: ids of init containers of the pod that is being admitted.
+        kubelet: its release; where it is not known, 1.36 is assumed.
     """
 
     resource: str
@@ -52,6 +58,7 @@ class Devices:
     healthy: frozenset[str]
     held: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
+    kubelet: Release | None = None
 
     def copy(self) -> "Devices":
         """Return an independent copy to admit the next pod on."""
@@ -75,35 +82,35 @@ class Devices:
         return all(nodes and not nodes & self.machine for nodes in self.nodes.values())
 
     @property
-    def installed(self) -> dict[int, int]:
-        """The number of devices near every set of NUMA nodes."""
-        return self._near(self.nodes)
+    def installed(self) -> Counter[int]:
+        """The number of devices near each set of NUMA nodes that a device names."""
+        return Counter(self.nodes.values())
 
     @property
-    def free(self) -> dict[int, int]:
-        """The number of devices near every set that can be given now."""
-        return self._near(self.available)
+    def free(self) -> Counter[int]:
+        """The number of those that can be given now."""
+        return Counter(self.nodes[id_] for id_ in self.available)
 
-    def hints(self, wanted: int) -> tuple[Hint, ...] | None:
-        """Return the NUMA nodes that *wanted* devices can come from."""
+    def hints(self, wanted: int) -> Choices | None:
+        """Return the NUMA nodes that *wanted* devices can come from.
+
+        Raises:
+            Missing: the kubelet does not come to an end with them.
+        """
         if not any(self.nodes.values()):
             return None
         if len(self.available | self.reusable) < wanted:
-            return ()
+            return Choices(NO_SET, NO_SET)
+        every = self._all_nodes
+        update = "kubelets from 1.36 on take only nodes that have devices"
+        check_walk(every.bit_count(), f"Device Manager for {self.resource}", update)
         reusable = [nodes for id_ in self.reusable if (nodes := self.nodes.get(id_, 0))]
-        installed, free = self.installed, self.free
-        narrowest = min(
-            (mask.bit_count() for mask, count in installed.items() if count >= wanted),
-            default=self._all_nodes.bit_count(),
-        )
-        fitting = (
-            mask
-            for mask, count in free.items()
-            if len(reusable) + count >= wanted and all(nodes & mask for nodes in reusable)
-        )
-        return tuple(
-            Hint(mask, mask.bit_count() == narrowest) for mask in sorted(fitting, key=narrowness)
-        )
+        large = near_any(self.installed, wanted, every).nonempty
+        narrowest = every.bit_count() if large.narrowest is None else large.narrowest
+        fitting = near_any(self.free, wanted - len(reusable), every).nonempty
+        for nodes in frozenset(reusable):
+            fitting &= near_any({nodes: 1}, 1, every)
+        return Choices(fitting, fitting.of_size(narrowest))
 
     def give(
         self,
@@ -154,15 +161,10 @@ class Devices:
 
     @property
     def _all_nodes(self) -> int:
-        """The NUMA nodes that have any of the devices, all where none has."""
+        """The NUMA nodes whose sets the kubelet goes through."""
+        if self.kubelet is not None and self.kubelet < OWN_NODES_SINCE:
+            return self.machine
         return reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
-
-    def _near(self, ids: Iterable[str]) -> dict[int, int]:
-        counts = Counter(self.nodes[id_] for id_ in ids)
-        return {
-            mask: sum(count for nodes, count in counts.items() if nodes & mask)
-            for mask in masks(nodes_of(self._all_nodes))
-        }
 
 
 def _filled(chosen: frozenset[str], size: int, *others: frozenset[str]) -> frozenset[str]:
@@ -203,9 +205,13 @@ def devices_of(
         if not is_known and not broken and not _is_registered(snapshot, state, name):
             continue
         nodes.update(broken)
-        check_nodes(reduce(or_, nodes.values(), 0).bit_count())
         offered[name] = Devices(
-            resource=name, machine=machine, nodes=nodes, healthy=healthy, held=held
+            resource=name,
+            machine=machine,
+            nodes=nodes,
+            healthy=healthy,
+            held=held,
+            kubelet=release(snapshot.kubelet_version),
         )
     return offered
 

@@ -3,11 +3,13 @@
 They have no full stop.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR, Refusal
-from nodetopo.admission.hints import Hint, narrowness, nodes_of
-from nodetopo.admission.merge import SINGLE
+from nodetopo.admission.families import Family, one_set
+from nodetopo.admission.hints import Choices, nodes_of
+from nodetopo.admission.merge import PER_MINUTE, SINGLE
 from nodetopo.admission.requests import amount_text, unit_of
 from nodetopo.admission.scope import ContainerOutcome, PodOutcome
 from nodetopo.admission.snapshot import NodeManagers
@@ -46,6 +48,7 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     for name in sorted(requested - node.devices.keys()):
         if not allocatable.get(name):
             yield f"{name}: no device plugin offers it here; {_PASSED_OVER}"
+    yield from _of_time(outcome)
     if refusal is None:
         return
     if refusal.reason != TOPOLOGY_AFFINITY_ERROR or node.topology is None:
@@ -59,6 +62,15 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     where = "come from one and the same NUMA node" if is_single else "prefer the same NUMA nodes"
     yield f"under policy {node.topology.policy} all resources of {who} must {where}"
     yield from _disagreement(node, failed, is_single=is_single)
+
+
+def _of_time(outcome: PodOutcome) -> Iterator[str]:
+    """Yield how long the kubelet takes for a container, where that is minutes."""
+    topology = outcome.node.topology
+    counts = [topology.combinations((it.hints,)) for it in outcome.containers] if topology else []
+    if (most := max(counts, default=0)) >= PER_MINUTE:
+        minutes = f"some {most // PER_MINUTE} min, in which it admits no other pod"
+        yield f"the kubelet goes through {most:,} combinations of sets of NUMA nodes: {minutes}"
 
 
 def of_company(rivals: Sequence[str], refusal: Refusal | None) -> Iterator[str]:
@@ -129,16 +141,16 @@ def of_container(outcome: ContainerOutcome) -> Iterator[str]:
     for name, hints in outcome.hints.items():
         if hints is None:
             yield f"{name}: no NUMA nodes are told, so none is preferred"
-        elif preferred := _preferred(hints):
-            yield f"{name}: prefers {_sets(preferred)}"
-        elif hints:
-            yield f"{name}: could come from {_sets(hints)}, none preferred"
+        elif hints.preferred:
+            yield f"{name}: prefers {_sets(hints.preferred)}"
+        elif hints.fitting:
+            yield f"{name}: could come from {_sets(hints.fitting)}, none preferred"
         else:
             yield f"{name}: fewer than asked for are free"
     merged = outcome.merged
     if merged is not None and merged.mask is not None and outcome.hints:
         kind = "preferred by all" if merged.preferred else "the best that is left"
-        yield f"together: {_sets((merged,))}, {kind}"
+        yield f"together: {_sets(one_set(merged.mask))}, {kind}"
 
 
 def _disagreement(
@@ -154,32 +166,27 @@ def _disagreement(
         if problems[name]:
             yield f"{what}: {problems[name]}"
         elif not is_one_at_fault:
-            yield f"{what}: best from {_sets(_preferred(hints))}"
+            yield f"{what}: best from {_sets(hints.preferred)}"
 
 
-def _problem(node: NodeManagers, name: str, hints: tuple[Hint, ...], is_single: bool) -> str | None:
+def _problem(node: NodeManagers, name: str, hints: Choices, is_single: bool) -> str | None:
     """Return why these hints alone keep the pod out, if they do."""
-    widths = [hint.mask.bit_count() for hint in hints if hint.mask is not None]
-    if not hints and name in node.devices and node.devices[name].is_elsewhere:
+    width = hints.fitting.narrowest
+    if width is None and name in node.devices and node.devices[name].is_elsewhere:
         return "their plugin names no NUMA node of this machine"
-    if not hints:
+    if width is None:
         return "fewer are free"
-    preferred = _preferred(hints)
-    if not any(hint.preferred for hint in hints):
-        spread = f"free on {min(widths)} NUMA nodes together only" if min(widths) > 1 else "free"
+    if not hints.preferred:
+        spread = f"free on {width} NUMA nodes together only" if width > 1 else "free"
         return f"{spread}, while fewer nodes have as many installed, which counts"
-    if is_single and not any(hint.mask and hint.mask.bit_count() == 1 for hint in preferred):
-        return f"more than one NUMA node has, they take {min(widths)}"
+    if is_single and not hints.preferred.of_size(1):
+        return f"more than one NUMA node has, they take {width}"
     return None
 
 
-def _preferred(hints: Iterable[Hint]) -> tuple[Hint, ...]:
-    return tuple(hint for hint in hints if hint.preferred and hint.mask is not None)
-
-
-def _sets(hints: Iterable[Hint]) -> str:
+def _sets(family: Family) -> str:
     """Return the sets of NUMA nodes as people write them: ``NUMA 0+1 or NUMA 2``."""
-    ordered = sorted({hint.mask for hint in hints if hint.mask is not None}, key=narrowness)
-    texts = [f"NUMA {'+'.join(map(str, nodes_of(mask)))}" for mask in ordered[:_MOST_SETS]]
-    more = len(ordered) - _MOST_SETS
-    return " or ".join(texts) + (f" or one of {more} more" if more > 0 else "")
+    first = islice(family, _MOST_SETS)
+    texts = [f"NUMA {'+'.join(map(str, nodes_of(mask)))}" for mask in first]
+    more = family.count - _MOST_SETS
+    return " or ".join(texts) + (f" or one of {more:,} more" if more > 0 else "")

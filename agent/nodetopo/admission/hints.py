@@ -6,10 +6,18 @@ A set is an integer with a bit for each node, as in the kubelet, so nodes from 6
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from operator import or_
 from typing import TypeAlias
+
+from nodetopo.admission.families import Family
 
 MAX_NODE = 63
 """The highest id of a NUMA node that fits a set."""
+
+MOST_SHOWN = 1023
+"""Hints of one resource that are shown, the narrowest: all of up to ten NUMA nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +38,31 @@ class Hint:
         return None if self.mask is None else nodes_of(self.mask)
 
 
-Hints: TypeAlias = Mapping[str, tuple[Hint, ...] | None]
-"""Resource → its hints: ``None`` for no preference, empty where nothing can serve it. A manager
-without a preference for anything returns no resource at all."""
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """All hints for one resource.
+
+    Attributes:
+        fitting: the sets that it could come from; empty where nothing can serve it.
+        preferred: those among them that are preferred.
+    """
+
+    fitting: Family
+    preferred: Family
+
+    def __iter__(self) -> Iterator[Hint]:
+        """Yield the hints, the narrowest first."""
+        return (Hint(mask, mask in self.preferred) for mask in self.fitting)
+
+    @property
+    def shown(self) -> tuple[Hint, ...]:
+        """The first :data:`MOST_SHOWN` hints."""
+        return tuple(islice(self, MOST_SHOWN))
+
+
+Hints: TypeAlias = Mapping[str, Choices | None]
+"""Resource → its hints; ``None`` for no preference. A manager without a preference for anything
+returns no resource at all."""
 
 
 def nodes_of(mask: int) -> tuple[int, ...]:
@@ -45,26 +75,8 @@ def mask_of(nodes: Iterable[int]) -> int:
 
     A device plugin may report node -1: its devices then count as near a node that no machine has.
     """
-    bits = frozenset(node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
-    return sum(1 << bit for bit in bits)
-
-
-def masks(nodes: Iterable[int]) -> Iterator[int]:
-    """Yield every non-empty set of *nodes*."""
-    whole = mask_of(nodes)
-    mask = whole
-    while mask:
-        yield mask
-        mask = (mask - 1) & whole
-
-
-def sums(amounts: Mapping[int, int]) -> dict[int, int]:
-    """Return the total of every non-empty set of nodes, of *amounts* by node."""
-    totals = {0: 0}
-    for node, amount in amounts.items():
-        totals |= {mask | 1 << node: total + amount for mask, total in totals.items()}
-    del totals[0]
-    return totals
+    bits = (node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
+    return reduce(or_, (1 << bit for bit in bits), 0)
 
 
 def narrowness(mask: int) -> tuple[int, int]:

@@ -6,9 +6,12 @@ serves containers alone cannot join a group of several, and a node of a group se
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 
-from nodetopo.admission.errors import Missing, Refusal, check_nodes
-from nodetopo.admission.hints import MAX_NODE, Hint, Hints, masks, narrowness, nodes_of, sums
+from nodetopo.admission.errors import Missing, Refusal, check_walk
+from nodetopo.admission.families import NO_SET, Family, all_sets, these_sets, with_amount
+from nodetopo.admission.hints import MAX_NODE, Choices, Hint, Hints, mask_of, nodes_of
 from nodetopo.admission.state import ActivePods, choice
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.kubelet_state import HeldMemory, MemoryState
@@ -73,9 +76,13 @@ class MemoryManager:
                     size -= returned
 
     def hints(self, wanted: Amounts) -> Hints:
-        """Return the NUMA nodes that *wanted* can come from; without any, no preference."""
-        hints = self._hints(wanted)
-        return dict.fromkeys(wanted, hints) if hints else {}
+        """Return the NUMA nodes that *wanted* can come from; without any, no preference.
+
+        Raises:
+            Missing: the kubelet does not come to an end with them.
+        """
+        choices = self._choices(wanted)
+        return dict.fromkeys(wanted, choices) if choices.fitting else {}
 
     def give(
         self, uid: str, container: str, wanted: Amounts, merged: Hint, *, is_init: bool
@@ -84,6 +91,7 @@ class MemoryManager:
 
         Raises:
             Refusal: it is not available.
+            Missing: the kubelet does not come to an end with the sets of its NUMA nodes.
         """
         mask = self._place(wanted, merged)
         if self._breaks_groups(mask):
@@ -111,50 +119,72 @@ class MemoryManager:
             size -= taken
 
     def installed(self, kind: str) -> dict[int, int]:
-        """Return the bytes of *kind* that containers can have of every set of nodes in all."""
-        return sums({id_: node.allocatable.get(kind, 0) for id_, node in self.nodes.items()})
+        """Return the bytes of *kind* that containers can have of each node in all."""
+        return {id_: node.allocatable.get(kind, 0) for id_, node in self.nodes.items()}
 
     def free(self, kind: str) -> dict[int, int]:
-        """Return the bytes of *kind* that are free on every set of nodes."""
-        return sums({id_: node.free.get(kind, 0) for id_, node in self.nodes.items()})
+        """Return the bytes of *kind* that are free on each node."""
+        return {id_: node.free.get(kind, 0) for id_, node in self.nodes.items()}
 
-    def _hints(self, wanted: Amounts) -> tuple[Hint, ...]:
+    def _choices(self, wanted: Amounts) -> Choices:
         if not wanted:
-            return ()
-        installed = {kind: self.installed(kind) for kind in wanted}
-        free = {kind: self.free(kind) for kind in wanted}
-        large = [
-            mask
-            for mask in masks(self.nodes)
-            if all(installed[kind][mask] >= size for kind, size in wanted.items())
-        ]
-        narrowest = min((mask.bit_count() for mask in large), default=len(self.nodes))
+            return Choices(NO_SET, NO_SET)
+        check_walk(len(self.nodes), "Memory Manager", "memoryManagerPolicy None avoids it")
+        large = reduce(
+            and_, (with_amount(self.installed(kind), size) for kind, size in wanted.items())
+        ).nonempty
+        narrowest = len(self.nodes) if large.narrowest is None else large.narrowest
+        fitting = large & (self._unassigned(wanted) | these_sets(self._in_use(wanted)))
+        return Choices(fitting, fitting.of_size(narrowest))
 
-        def fits(mask: int) -> bool:
-            nodes = nodes_of(mask)
-            if len(nodes) == 1 and len(self.nodes[nodes[0]].cells) > 1:
-                return False
-            return not self._breaks_groups(mask) and all(
-                free[kind][mask] + self.reusable.get((mask, kind), 0) >= size
+    def _unassigned(self, wanted: Amounts) -> Family:
+        """Return the sets of several nodes, none of them in use, that have *wanted* free."""
+        nodes = [id_ for id_, node in self.nodes.items() if not node.assignments]
+        several = all_sets(mask_of(nodes)) - these_sets((0, *(1 << id_ for id_ in nodes)))
+        return reduce(
+            and_,
+            (
+                with_amount({id_: self.free(kind)[id_] for id_ in nodes}, size)
+                for kind, size in wanted.items()
+            ),
+            several,
+        )
+
+    def _in_use(self, wanted: Amounts) -> list[int]:
+        """Return all other sets that have *wanted* free: single nodes, groups and reused sets."""
+        groups = (mask_of(node.cells) for node in self.nodes.values() if node.assignments)
+        single, reused = (1 << id_ for id_ in self.nodes), (mask for mask, _ in self.reusable)
+        return [
+            mask
+            for mask in {*groups, *single, *reused}
+            if not mask & ~mask_of(self.nodes)
+            and self._is_whole(mask)
+            and not self._breaks_groups(mask)
+            and all(
+                self._free_on(mask, kind) + self.reusable.get((mask, kind), 0) >= size
                 for kind, size in wanted.items()
             )
+        ]
 
-        return tuple(
-            Hint(mask, mask.bit_count() == narrowest)
-            for mask in sorted(filter(fits, large), key=narrowness)
-        )
+    def _is_whole(self, mask: int) -> bool:
+        """Return whether *mask* is of several nodes, or of one that is in no group of several."""
+        nodes = nodes_of(mask)
+        return len(nodes) > 1 or all(len(self.nodes[id_].cells) < 2 for id_ in nodes)
+
+    def _free_on(self, mask: int, kind: str) -> int:
+        return sum(self.nodes[id_].free.get(kind, 0) for id_ in nodes_of(mask))
 
     def _place(self, wanted: Amounts, merged: Hint) -> int:
         """Return the nodes to pin *wanted* on: *merged*'s, extended if needed."""
         mask, is_preferred = merged.mask, merged.preferred
         if mask is None:
             problem = "get the default NUMA affinity, no NUMA nodes with enough memory is available"
-            mask, is_preferred = _best(self._hints(wanted), merged.preferred, problem, "default")
-        if all(self.free(kind)[mask] >= size for kind, size in wanted.items()):
+            choices = self._choices(wanted)
+            mask, is_preferred = _best(choices, 0, merged.preferred, problem, "default")
+        if all(self._free_on(mask, kind) >= size for kind, size in wanted.items()):
             return mask
-        wider = [hint for hint in self._hints(wanted) if hint.mask and hint.mask & mask == mask]
         problem = "find NUMA nodes to extend the current topology hint"
-        return _best(wider, is_preferred, problem, "extended")[0]
+        return _best(self._choices(wanted), mask, is_preferred, problem, "extended")[0]
 
     def _breaks_groups(self, mask: int) -> bool:
         nodes = nodes_of(mask)
@@ -165,20 +195,23 @@ class MemoryManager:
 
 
 def _best(
-    hints: Iterable[Hint], must_be_preferred: bool, problem: str, which: str
+    choices: Choices, mask: int, must_be_preferred: bool, problem: str, which: str
 ) -> tuple[int, bool]:
-    """Return the set of the best of *hints*, and whether it is preferred.
+    """Return the best set of *choices* that includes *mask*, and whether it is preferred.
 
     Raises:
         Refusal: there is none, or none that is preferred where it must be.
     """
-    ordered = sorted((not it.preferred, narrowness(it.mask), it.mask) for it in hints if it.mask)
-    if not ordered:
+    for family, is_preferred in ((choices.preferred, True), (choices.fitting, False)):
+        best = next(iter(family.including(mask)), None)
+        if best is None:
+            continue
+        if must_be_preferred and not is_preferred:
+            break
+        return best, is_preferred
+    else:
         raise Refusal.unexpected(f"[memorymanager] failed to {problem}")
-    is_not_preferred, _, mask = ordered[0]
-    if must_be_preferred and is_not_preferred:
-        raise Refusal.unexpected(f"[memorymanager] failed to find the {which} preferred hint")
-    return mask, not is_not_preferred
+    raise Refusal.unexpected(f"[memorymanager] failed to find the {which} preferred hint")
 
 
 def memory_manager_of(
@@ -199,7 +232,6 @@ def memory_manager_of(
         manager = _from_state(state)
     else:
         manager = _from_podresources(snapshot, active)
-    check_nodes(len(manager.nodes))
     known = {node.id for node in snapshot.numa_nodes or ()}
     if not known <= manager.nodes.keys() or not all(0 <= id_ <= MAX_NODE for id_ in manager.nodes):
         raise Missing("the memory of each NUMA node: the kubelet's state is of others")

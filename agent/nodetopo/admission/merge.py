@@ -5,11 +5,15 @@ product of all lists. A combination is preferred only if all its sets are prefer
 sets that all lists prefer are looked for first, and only then what sets have in common.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
-from nodetopo.admission.hints import Hint, Hints, mask_of, masks, narrowness, nodes_of
+from nodetopo.admission.errors import Missing
+from nodetopo.admission.families import NO_SET, Family, one_set
+from nodetopo.admission.hints import Choices, Hint, Hints, mask_of
 from nodetopo.model.numa import NumaNode
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
@@ -17,9 +21,19 @@ POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 """As ``topologyManagerPolicy`` spells them, each stricter than the one before."""
 SCOPES = ("container", "pod")
 """As ``topologyManagerScope`` spells them."""
+MOST_NODES, CLOSEST = "max-allowable-numa-nodes", "prefer-closest-numa-nodes"
+OPTIONS = (MOST_NODES, CLOSEST)
+"""As ``topologyManagerPolicyOptions`` spells them."""
 
-_ANY = Hint(None, preferred=True)
-_NOWHERE = Hint(None, preferred=False)
+PER_MINUTE = 200_000_000
+"""Combinations of hints that a kubelet goes through (kubernetes issue 131738: 255⁴ in 21 minutes;
+1.36.3 on a virtual machine: 300 million)."""
+
+_MOST_COMBINATIONS = 60 * PER_MINUTE
+"""Beyond which a kubelet is taken not to answer."""
+
+_MOST_COMPARED = 200_000
+"""Sets whose distances are computed, some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,74 +51,73 @@ class TopologyManager:
     prefer_closest: bool = False
 
     def merge(self, hints_by_manager: Sequence[Hints]) -> tuple[Hint, bool]:
-        """Return the merged hint of all managers, and whether the policy admits it."""
-        lists: list[tuple[Hint, ...]] = []
-        for by_resource in hints_by_manager:
-            if not by_resource:
-                lists.append((_ANY,))
-            lists += [
-                (_ANY,) if hints is None else hints or (_NOWHERE,) for hints in by_resource.values()
-            ]
-        if self.policy == SINGLE:
-            lists = [tuple(filter(_is_at_most_one_node, hints)) for hints in lists]
+        """Return the merged hint of all managers, and whether the policy admits it.
+
+        Raises:
+            Missing: the kubelet does not come to an end with all combinations, or there are more
+                sets than are compared.
+        """
+        if (combinations := self.combinations(hints_by_manager)) > _MOST_COMBINATIONS:
+            problem = "a kubelet that answers within an hour: it goes through"
+            raise Missing(f"{problem} {combinations:,} combinations of sets of NUMA nodes")
         whole = mask_of(node.id for node in self.nodes)
-        best = self._best(lists, whole)
+        best = self._best(self._lists(hints_by_manager), whole)
         if self.policy == SINGLE and best.mask == whole:
             best = Hint(None, best.preferred)
         return best, self.policy == BEST_EFFORT or best.preferred
 
-    def _best(self, lists: Sequence[tuple[Hint, ...]], whole: int) -> Hint:
-        # Sets that every list prefers; a list that prefers any set agrees with all others.
-        preferred = [frozenset(hint.mask for hint in hints if hint.preferred) for hints in lists]
-        stated = [sets for sets in preferred if None not in sets]
-        agreed = frozenset.intersection(*stated) if stated else frozenset({whole})
-        if common := [mask & whole for mask in agreed if mask is not None and mask & whole]:
-            return Hint(min(common, key=self._fitness), preferred=True)
+    def combinations(self, hints_by_manager: Sequence[Hints]) -> int:
+        """Return how many combinations of hints the kubelet goes through.
+
+        A resource that nothing can serve has one hint, of any nodes.
+        """
+        lists = self._lists(hints_by_manager)
+        return math.prod(max(choices.fitting.count, 1) for choices in lists)
+
+    def _lists(self, hints_by_manager: Sequence[Hints]) -> list[Choices]:
+        """Return the hints that the policy looks at, of all resources that have a preference."""
+        every = (it for by_resource in hints_by_manager for it in by_resource.values())
+        stated = [it for it in every if it is not None]
+        if self.policy != SINGLE:
+            return stated
+        single = [choices.preferred.of_size(1) for choices in stated]
+        return [Choices(sets, sets) for sets in single]
+
+    def _best(self, lists: Sequence[Choices], whole: int) -> Hint:
+        # A resource without a preference agrees with all others.
+        machine = one_set(whole)
+        agreed = reduce(and_, (it.preferred for it in lists)) if lists else machine
+        common = agreed.overlaps(machine).nonempty
+        if common.narrowest is not None:
+            return Hint(self._fittest(common.of_size(common.narrowest)), preferred=True)
 
         # As many nodes as the resource needs that needs the most, else fewer, else more.
-        counts = [[it.mask.bit_count() for it in hints if it.mask is not None] for hints in lists]
-        needed = max((min(widths) for widths in counts if widths), default=0)
+        needed = max((it.fitting.narrowest or 0 for it in lists), default=0)
+        # A hint for what nothing can serve is of any nodes; policy single-numa-node drops it.
+        anywhere = NO_SET if self.policy == SINGLE else machine
+        shared = reduce(Family.overlaps, (it.fitting or anywhere for it in lists), machine).nonempty
+        if shared.narrowest is None:
+            return Hint(whole, preferred=False)
+        fewer = shared.sizes & (2 << needed) - 1
+        size = fewer.bit_length() - 1 if fewer else shared.narrowest
+        return Hint(self._fittest(shared.of_size(size)), preferred=False)
 
-        def distance(mask: int) -> tuple[int, int]:
-            count = mask.bit_count()
-            return (1, count) if count > needed else (0, needed - count)
+    def _fittest(self, sets: Family) -> int:
+        """Return the best of *sets* of as many nodes: near each other on request, low numbers.
 
-        nearest = min(
-            _overlaps(lists, whole),
-            key=lambda mask: (distance(mask), self._fitness(mask)),
-            default=whole,
-        )
-        return Hint(nearest, preferred=False)
-
-    def _fitness(self, mask: int) -> tuple[float, ...]:
-        """Return the sort key of a set: narrow, near each other on request, low numbers."""
+        Raises:
+            Missing: there are too many.
+        """
         if not self.prefer_closest or self.policy == SINGLE:
-            return narrowness(mask)
+            return next(iter(sets))
+        if sets.count > _MOST_COMPARED:
+            problem = "an answer for prefer-closest-numa-nodes and as many as"
+            raise Missing(f"{problem} {sets.count:,} sets of NUMA nodes, which is not worked out")
+        return min(sets, key=lambda mask: (self._distance(mask), mask))
+
+    def _distance(self, mask: int) -> float:
+        """Return the mean distance between the nodes of a set."""
         # The kubelet uses the id of a node as its position in the row of distances.
         members = [node for node in self.nodes if mask >> node.id & 1]
         total = sum((it.distances or ())[other.id] for it in members for other in members)
-        return mask.bit_count(), total / len(members) ** 2, mask
-
-
-def _is_at_most_one_node(hint: Hint) -> bool:
-    return hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
-
-
-def _overlaps(lists: Iterable[tuple[Hint, ...]], whole: int) -> list[int]:
-    """Return every non-empty intersection of sets, one of each list.
-
-    The combinations are counted for all sets at once: those whose sets all include it, less those
-    that have more in common.
-    """
-    every, bits = (0, *masks(nodes_of(whole))), [1 << node for node in nodes_of(whole)]
-    combinations = dict.fromkeys(every, 1)
-    for hints in lists:
-        including = Counter(whole if hint.mask is None else hint.mask & whole for hint in hints)
-        for bit in bits:
-            for mask in (it for it in every if not it & bit):
-                including[mask] += including[mask | bit]
-        combinations = {mask: count * including[mask] for mask, count in combinations.items()}
-    for bit in bits:
-        for mask in (it for it in every if not it & bit):
-            combinations[mask] -= combinations[mask | bit]
-    return [mask for mask, count in combinations.items() if mask and count]
+        return total / len(members) ** 2

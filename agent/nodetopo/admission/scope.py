@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodetopo.admission.device_manager import Preference
-from nodetopo.admission.errors import Refusal
+from nodetopo.admission.errors import Missing, Refusal
+from nodetopo.admission.families import TooManyError
 from nodetopo.admission.hints import Hint, Hints
 from nodetopo.admission.requests import Request, is_pinned, request_of, request_of_pod, whole_cpus
 from nodetopo.admission.snapshot import NodeManagers
@@ -55,7 +56,11 @@ class PodOutcome:
 
 
 def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> PodOutcome:
-    """Admit *pod* on *node*, which stays as it is."""
+    """Admit *pod* on *node*, which stays as it is.
+
+    Raises:
+        Missing: the kubelet comes to no verdict, or this is not worked out for so many NUMA nodes.
+    """
     after = node.copy()
     outcomes = tuple(
         ContainerOutcome(
@@ -75,6 +80,8 @@ def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> Pod
         after = after.with_requests(pod)
     except Refusal as refusal:
         return PodOutcome(node=node, containers=outcomes, refusal=refusal)
+    except TooManyError:
+        raise Missing("an answer for so many NUMA nodes, which is not worked out") from None
     return PodOutcome(node=after, containers=outcomes)
 
 

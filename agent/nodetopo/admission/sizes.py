@@ -59,7 +59,11 @@ def admitted_sizes(
         return tuple(SizeAdmission(size=size, admitted=None, missing=missing) for size in wanted)
     answers = []
     for size, pod in zip(wanted, pods, strict=True):
-        outcome = admit_pod(node, pod, f"size {size}", lowest_first)
+        try:
+            outcome = admit_pod(node, pod, f"size {size}", lowest_first)
+        except Missing as error:
+            answers.append(SizeAdmission(size=size, admitted=None, missing=error.args))
+            continue
         merged = outcome.containers[0].merged
         is_admitted = outcome.refusal is None
         mask = None if merged is None or not is_admitted else merged.mask

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from nodetopo.admission.cpu_manager import CpuManager, cpu_manager_of
 from nodetopo.admission.device_manager import Devices, devices_of
-from nodetopo.admission.errors import Missing, Refusal, check_nodes
+from nodetopo.admission.errors import Missing, Refusal
 from nodetopo.admission.hints import MAX_NODE
 from nodetopo.admission.memory_manager import MemoryManager, memory_manager_of
-from nodetopo.admission.merge import NONE, POLICIES, SCOPES, TopologyManager
+from nodetopo.admission.merge import CLOSEST, MOST_NODES, NONE, POLICIES, SCOPES, TopologyManager
 from nodetopo.admission.requests import amount_text, is_memory, unit_of
 from nodetopo.admission.state import ActivePods, active_pods, choice, flag, number
 from nodetopo.model.kubelet import KubeletSettings
@@ -162,14 +162,14 @@ def _topology_manager(snapshot: Snapshot, settings: KubeletSettings) -> Topology
     if policy == NONE:
         return None
     options, ids = settings.topology_manager_options, [node.id for node in nodes]
-    limit = number(options, "max-allowable-numa-nodes", _NODE_LIMIT)
+    limit = number(options, MOST_NODES, _NODE_LIMIT)
     if len(ids) > limit:
-        problem = "a kubelet that starts: unsupported on machines with more than"
-        raise Missing(f"{problem} {limit} NUMA Nodes, and this one has {len(ids)}")
+        problem = f"unsupported on machines with more than {limit} NUMA Nodes"
+        remedy = f"{MOST_NODES} in topologyManagerPolicyOptions allows them"
+        raise Missing(f"a kubelet that starts: {problem}, and this one has {len(ids)}; {remedy}")
     if max(ids) > MAX_NODE:
         raise Missing(f"a kubelet that starts: NUMA node {max(ids)} is beyond {MAX_NODE}")
-    check_nodes(len(ids))
-    closest = flag(options, "prefer-closest-numa-nodes")
+    closest = flag(options, CLOSEST)
     if closest and any(node.distances is None for node in nodes):
         raise Missing("distances of NUMA nodes, which prefer-closest-numa-nodes goes by")
     if closest and any(len(node.distances or ()) <= max(ids) for node in nodes):

@@ -10,8 +10,10 @@ others need be tried.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeAlias
 
 from nodetopo.admission.admit import Admission, classed, uid_of
 from nodetopo.admission.device_manager import Preference, lowest_first
@@ -27,8 +29,9 @@ from nodetopo.model.pod import Container, Pod, at_once
 from nodetopo.model.snapshot import Snapshot
 
 WORK = 150_000
-"""Steps for all pods together, some seconds. Each try costs one for every container of its pod and
-every set of NUMA nodes or CPU of the machine; a usual pod takes a tenth of them at most."""
+"""Steps for all pods together, some seconds. Each try costs, for every container of its pod, one
+for every pair of NUMA nodes and every CPU of the machine; a usual pod takes a tenth of them at
+most."""
 
 MOST_STEPS = 64
 """Amounts that are tried in one direction, the nearest; a machine has this many only where every
@@ -37,7 +40,13 @@ set of its NUMA nodes has another number free."""
 MOST_PAIRS = 4
 """Pairs of changes that are offered for one pod."""
 
+_MOST_TOTALS = 1024
+"""Amounts of sets of as many NUMA nodes that are looked at."""
+
 _WHOLE_CORES = "full-pcpus-only"
+
+_BySize: TypeAlias = Mapping[int, AbstractSet[int]]
+"""Amounts by the number of NUMA nodes that have them."""
 
 
 def with_changes(
@@ -81,9 +90,9 @@ class _Search:
     def __init__(self, snapshot: Snapshot, pods: Sequence[Pod], prefer: Preference) -> None:
         self._snapshot, self._pods, self._prefer = snapshot, pods, prefer
         node = managers_of(snapshot, pods)
-        sets = 1 << len(node.topology.nodes) if node.topology is not None else 1
+        nodes = len(node.topology.nodes) if node.topology is not None else 1
         cpus = len(node.cpus.layout.cpus) if node.cpus is not None else 0
-        self._tries = WORK // (sets + cpus)
+        self._tries = WORK // (nodes**2 + cpus)
 
     def amounts(self, node: NodeManagers, pod: Pod, uid: str) -> list["Variant"]:
         """Return the changes of amounts that are enough, the smallest first, one of each series."""
@@ -92,7 +101,7 @@ class _Search:
             for variant in series:
                 if not self._pays(len(pod.containers)):
                     break
-                if admit_pod(node, variant.pod, uid, self._prefer).refusal is None:
+                if self._fits(node, variant.pod, uid):
                     enough.append(variant)
                     break
             if self._tries < len(pod.containers):
@@ -148,7 +157,7 @@ class _Search:
             touched = (pair.first.touched, pair.second.touched)
             if touched in enough or not self._pays(cost):
                 continue
-            if admit_pod(node, pair.second.pod, uid, self._prefer).refusal is None:
+            if self._fits(node, pair.second.pod, uid):
                 enough[touched] = pair
             if len(enough) == MOST_PAIRS:
                 break
@@ -185,7 +194,14 @@ class _Search:
         """Return whether *node*, of *changed*, admits the pod at *number* alone."""
         pod = self._pods[number]
         seen, uid = classed(changed, pod), uid_of(pod, number)
-        return node is not None and admit_pod(node, seen, uid, self._prefer).refusal is None
+        return node is not None and self._fits(node, seen, uid)
+
+    def _fits(self, node: NodeManagers, pod: Pod, uid: str) -> bool:
+        """Return whether *node* is known to admit *pod*."""
+        try:
+            return admit_pod(node, pod, uid, self._prefer).refusal is None
+        except Missing:
+            return False
 
     def _pays(self, containers: int) -> bool:
         """Return whether as many can still be tried, and count them."""
@@ -393,23 +409,18 @@ class Breakpoints:
 
 def breakpoints(node: NodeManagers, pod: Pod, container: Container, name: str) -> Breakpoints:
     """Return where the answer of *node* changes, for resource *name* of *container* of *pod*."""
-    free: Mapping[int, int] = {}
-    installed: Mapping[int, int] = {}
+    free: _BySize = {}
+    installed: _BySize = {}
     unit, core = 1, None
     if name == "cpu" and node.cpus is not None and whole_cpus(pod, container):
         layout = node.cpus.layout
-        free, installed, unit = node.cpus.free, layout.installed, MILLICORES
+        free, installed, unit = _of_sets(node.cpus.free), _of_sets(layout.installed), MILLICORES
         core = MILLICORES * (layout.per_core if node.cpus.options.full_pcpus_only else 1)
     elif name in node.devices:
-        free, installed = node.devices[name].free, node.devices[name].installed
+        devices = node.devices[name]
+        free, installed = _near_sets(devices.free), _near_sets(devices.installed)
     elif node.memory is not None and name in pinned_memory(pod, container):
-        free, installed = node.memory.free(name), node.memory.installed(name)
-    tops: dict[int, set[int]] = {}
-    most: dict[int, int] = {}
-    for mask, amount in free.items():
-        tops.setdefault(mask.bit_count(), set()).add(amount * unit)
-    for mask, amount in installed.items():
-        most[mask.bit_count()] = max(most.get(mask.bit_count(), 0), amount * unit)
+        free, installed = _of_sets(node.memory.free(name)), _of_sets(node.memory.installed(name))
     requested = _amount(container, name)
     at_same_time = at_once(pod, lambda other: {name: _amount(other, name)}).get(name, 0)
     return Breakpoints(
@@ -418,9 +429,36 @@ def breakpoints(node: NodeManagers, pod: Pod, container: Container, name: str) -
         others=at_same_time - requested,
         core=core,
         room=node.left(name),
-        free={size: frozenset(amounts) for size, amounts in tops.items()},
-        installed=most,
+        free={size: frozenset(it * unit for it in amounts) for size, amounts in free.items()},
+        installed={size: max(amounts) * unit for size, amounts in installed.items()},
     )
+
+
+def _of_sets(amounts: Mapping[int, int]) -> _BySize:
+    """Return the totals of all sets of NUMA nodes, of *amounts* by node.
+
+    Of very many, the largest of each size of a set.
+    """
+    totals: dict[int, set[int]] = {0: {0}}
+    for amount in amounts.values():
+        for size in range(max(totals), -1, -1):
+            larger = totals.setdefault(size + 1, set())
+            larger |= {total + amount for total in totals[size]}
+            if len(larger) > _MOST_TOTALS:
+                totals[size + 1] = set(sorted(larger)[-_MOST_TOTALS:])
+    del totals[0]
+    return totals
+
+
+def _near_sets(counts: Mapping[int, int]) -> _BySize:
+    """Return the numbers of devices near all sets, of *counts* by the nodes of a device.
+
+    Where a device is near several, all numbers that a set may be near.
+    """
+    near = {mask: count for mask, count in counts.items() if mask}
+    if all(mask.bit_count() == 1 for mask in near):
+        return _of_sets(near)
+    return {1: set(range(1, sum(near.values()) + 1))}
 
 
 def _amount(container: Container, name: str) -> int:

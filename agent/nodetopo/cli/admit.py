@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from nodetopo.admission.admit import Admission, ContainerAdmission, PodAdmission, admit, to_plain
 from nodetopo.admission.device_manager import Preference, lowest_first
@@ -37,9 +38,12 @@ def run(args: Namespace) -> int:
     snapshot = load(args, needs_gpus=False, pods=True, needs_hardware=False)
     manifest = read_manifest_of(text, args, snapshot)
     flags = {"topology_manager_policy": args.policy, "topology_manager_scope": args.scope}
-    replaced = {name: value for name, value in flags.items() if value is not None}
+    replaced: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    settings = snapshot.kubelet or KubeletSettings(source="flags")
+    if args.policy_option:
+        stated = settings.topology_manager_options or {}
+        replaced["topology_manager_options"] = {**stated, **dict(args.policy_option)}
     if replaced:
-        settings = snapshot.kubelet or KubeletSettings(source="flags")
         snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):

@@ -565,6 +565,8 @@ function __nodetopo_complete
       printf '%s\n' none best-effort restricted single-numa-node
     case ' admit:--scope'
       printf '%s\n' container pod
+    case ' admit:--policy-option'
+      true
     case ' admit:-o' ' admit:--output'
       printf '%s\n' table short json yaml
     case ' admit:--snapshot'
@@ -1002,7 +1004,7 @@ function __nodetopo_complete
         case ' audit'
           printf '%s\n' -h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' admit'
-          printf '%s\n' -h --help --manifest --policy --scope -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --manifest --policy --scope --policy-option -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' export'
           printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix
         case ' doctor'

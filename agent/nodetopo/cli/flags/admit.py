@@ -1,6 +1,8 @@
 """The flags of ``nodetopo admit``."""
 
-from nodetopo.admission.merge import POLICIES, SCOPES
+from argparse import ArgumentTypeError
+
+from nodetopo.admission.merge import OPTIONS, POLICIES, SCOPES
 from nodetopo.cli.flags.source import add_source
 from nodetopo.cli.parser import Parser, add_output
 
@@ -12,6 +14,13 @@ _EPILOG = (
     "kubelet's settings, its state files or PodResources socket, and the running pods. It changes "
     "nothing."
 )
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if name not in OPTIONS or not sign:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE with NAME one of {', '.join(OPTIONS)}")
+    return name, value
 
 
 def add(parser: Parser) -> None:
@@ -32,6 +41,14 @@ def add(parser: Parser) -> None:
         choices=SCOPES,
         metavar="WORD",
         help=f"topologyManagerScope: {' or '.join(SCOPES)}",
+    )
+    group.add_argument(
+        "--policy-option",
+        action="append",
+        type=_option,
+        default=[],
+        metavar="NAME=VALUE",
+        help="one of topologyManagerPolicyOptions, such as max-allowable-numa-nodes=34; repeatable",
     )
     add_output(parser)
     add_source(parser)
