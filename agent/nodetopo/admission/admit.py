@@ -39,7 +39,7 @@ SCHEMA = "nodetopo/admit/v1"
 """Of an admission as JSON; docs/reference/schema/admit.json describes it."""
 
 MOST_CONTAINERS = 500
-"""Containers of all pods together that are computed: ten seconds on eight NUMA nodes. As many are
+"""Containers of all pods together that are computed: some seconds on eight NUMA nodes. As many are
 computed at most where replicas are counted."""
 
 _POD_MANAGERS = "PodLevelResourceManagers"

@@ -14,8 +14,8 @@ from operator import or_
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-MOST_PARTS = 1 << 20
-"""Parts that one operation makes at most, some seconds."""
+MOST_PARTS = 1 << 18
+"""Parts that one operation makes at most, about a second."""
 
 
 class TooManyError(Exception):
@@ -23,7 +23,7 @@ class TooManyError(Exception):
 
 
 class Family:
-    """A family of sets; equal families are the same object.
+    """A family of sets; equal families are the same object, of those that one thread makes.
 
     Attributes:
         bit: the highest node that any set has; -1 for the two families without one.

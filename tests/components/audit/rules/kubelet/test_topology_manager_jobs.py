@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodetopo.admission import families
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.audit.rules.kubelet.demand import most_on_one_node, width
 from nodetopo.model.gpu import Mig
@@ -146,9 +147,11 @@ def test_a_device_near_two_nodes_counts_for_both() -> None:
     assert [most_on_one_node(each) for each in (spots, ((0, 0),), ())] == [3, 1, 0]
 
 
-def test_devices_on_very_many_nodes_are_not_counted_out() -> None:
-    assert width(tuple((node,) for node in range(12)), 2) == 2
-    assert width(tuple((node,) for node in range(13)), 2) is None
+def test_devices_of_very_many_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    everywhere = tuple((node,) for node in range(64))
+    assert [width(everywhere, amount) for amount in (2, 64, 65)] == [2, 64, None]
+    monkeypatch.setattr(families, "MOST_PARTS", 100)
+    assert width(tuple((node, node + 1, node + 7) for node in range(50)), 20) is None
 
 
 @pytest.mark.parametrize("status", [NODE, replace(NODE, capacity=None), None])

@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from functools import reduce
+from operator import or_
 
+from nodetopo.admission.families import NO_SET, Family, TooManyError, near_any
+from nodetopo.admission.hints import mask_of
 from nodetopo.checks.rule import Finding, Missing
 from nodetopo.components.audit.rules.gpu_pods import (
     GPU,
@@ -23,9 +26,6 @@ from nodetopo.model.snapshot import Snapshot
 
 CPU = "cpu"
 MEMORY = "memory"
-
-_MOST_NODES = 12
-"""NUMA nodes with devices of one resource whose subsets are counted; real machines have 8."""
 
 Places = tuple[tuple[int, ...], ...]
 """The NUMA nodes of each device of a resource."""
@@ -137,30 +137,25 @@ def places(snapshot: Snapshot, resource: str) -> Places | None:
 
 def width(spots: Places, amount: int) -> int | None:
     """Return how many NUMA nodes *amount* devices need at least; ``None`` if no set has them."""
-    counts = Counter(spots)
-    nodes = {node for spot in counts for node in spot}
-    if len(nodes) > _MOST_NODES:
-        return None
-    for size in range(len(nodes) + 1):
-        for chosen in map(frozenset, combinations(nodes, size)):
-            held = sum(n for spot, n in counts.items() if not chosen.isdisjoint(spot))
-            if held >= amount:
-                return size
-    return None
+    return _near(spots, amount).narrowest
 
 
-def preferred(spots: Places, amount: int) -> frozenset[frozenset[int]]:
+def preferred(spots: Places, amount: int) -> Family:
     """Return the sets of NUMA nodes that the kubelet prefers for *amount* devices.
 
     These are the smallest sets with enough devices on an empty node, if any.
     """
-    size = width(spots, amount)
-    nodes = {node for spot in spots for node in spot}
-    return frozenset(
-        chosen
-        for chosen in map(frozenset, combinations(sorted(nodes), size or 0))
-        if size and sum(not chosen.isdisjoint(spot) for spot in spots) >= amount
-    )
+    near = _near(spots, amount).nonempty
+    return near.of_size(near.narrowest or 0)
+
+
+def _near(spots: Places, amount: int) -> Family:
+    """Return the sets of NUMA nodes that have *amount* devices; none where they are too many."""
+    counts = Counter(map(mask_of, spots))
+    try:
+        return near_any(counts, amount, reduce(or_, counts, 0))
+    except TooManyError:
+        return NO_SET
 
 
 def most_on_one_node(spots: Places) -> int:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 from nodetopo.checks.inputs import missing_numa_nodes, nothing_to_align
 from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
@@ -215,11 +217,11 @@ def devices_together(snapshot: Snapshot) -> Judgement:
             if (spots := places(snapshot, name))
         }
         if policy == _SINGLE:
-            masks = {name: frozenset(m for m in it if len(m) == 1) for name, it in masks.items()}
+            masks = {name: sets.of_size(1) for name, sets in masks.items()}
         has_hcas = bool(demand.rdma.keys() & masks.keys())
         # Too many GPUs for any NUMA node are KUB-005's.
         fits_gpus = all(masks.get(name, True) for name in demand.gpus)
-        if has_hcas and fits_gpus and not frozenset.intersection(*masks.values()):
+        if has_hcas and fits_gpus and not reduce(and_, masks.values()):
             together = "one NUMA node that has so many of each"
             if policy != _SINGLE:
                 together = "the same NUMA nodes for each, as few as so many need"
