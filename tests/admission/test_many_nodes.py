@@ -108,6 +108,14 @@ def test_before_1_36_devices_of_34_nodes_are_never_given(policy: str) -> None:
     assert _ask(_gb200(_OLD, topology_manager_policy="none"), container(gpus=1)).admitted is True
 
 
+def test_without_a_release_devices_of_34_nodes_have_no_answer() -> None:
+    bare = _gb200(version="")
+    found = _ask(replace(bare, kubelet_on_disk=None, node_status=None), container(gpus=1))
+
+    problem = "which up to 1.35 does not come to an end with devices on 34 NUMA nodes"
+    assert found.missing == (f"the kubelet's version, {problem}",)
+
+
 @pytest.mark.parametrize("version", [_OLD, _NEW, "v1.37.1"])
 @pytest.mark.parametrize("policy", ["none", "restricted"])
 def test_no_release_pins_memory_of_34_nodes(version: str, policy: str) -> None:
@@ -217,6 +225,8 @@ def test_minutes_in_which_nobody_else_is_admitted_are_told() -> None:
         "the kubelet goes through 1,073,676,289 combinations of sets of NUMA nodes: some 5 min, in "
         "which it admits no other pod"
     )
+    (text,) = _ask(_grid(24, cpus=2), container(cpus=1, gib=1)).why
+    assert text.startswith("the kubelet goes through 16,777,215 combinations")
 
 
 def test_as_many_sets_as_are_not_compared_have_no_answer() -> None:

@@ -34,6 +34,7 @@ class Case:
 
     Attributes:
         steps: a pod is admitted, the pod of a uid ends.
+        version: of the managers that are asked.
     """
 
     machine: Machine
@@ -47,12 +48,13 @@ class Case:
     memory: str = "None"
     devices: tuple[Device, ...] = ()
     steps: tuple[Pod | str, ...] = ()
+    version: str = field(default_factory=kubernetes_version)
 
     def settings(self) -> KubeletSettings:
         """Return what our probes would read of the kubelet's configuration."""
         return KubeletSettings(
             source="a case",
-            version=kubernetes_version(),
+            version=self.version,
             topology_manager_policy=self.topology,
             topology_manager_scope=self.scope,
             topology_manager_options=self.topology_options,

@@ -1,8 +1,8 @@
 """The lab's programs: Kubernetes and etcd, compiled once from the Go module proxy and kept.
 
-``python -m tests.lab.build`` builds them ahead of time, NVIDIA's device plugin, against
-which ours is held, and helm; it prints where they are. ``--release 1.37`` also builds those of the
-newer Kubernetes, as does ``NODETOPO_NIGHTLY=1``.
+``python -m tests.lab.build`` builds them ahead of time, the managers of an older kubelet, NVIDIA's
+device plugin, against which ours is held, and helm; it prints where they are.
+``--release 1.37`` also builds those of the newer Kubernetes, as does ``NODETOPO_NIGHTLY=1``.
 """
 
 import argparse
@@ -29,6 +29,10 @@ _PACKAGES = {
     "draalloc": "./draalloc",
     "etcd": "./etcd",
 }
+
+
+OLD_VERSION = "v1.35.4"
+"""Of :func:`old_managers`; go-1.35.mod pins it."""
 
 
 def kubernetes_version(release: str | None = None) -> str:
@@ -68,6 +72,23 @@ def _binaries(release: str) -> Path:
     return programs.folder()
 
 
+@cache
+def old_managers() -> Path:
+    """Return the managers of the kubelet before they took the NUMA nodes of devices only.
+
+    Raises:
+        RuntimeError: as :meth:`GoPrograms.folder` does.
+    """
+    programs = GoPrograms(
+        shelf="lab",
+        title=f"{OLD_VERSION} of the kubelet's managers",
+        module=_MODULE,
+        packages={"admission": _PACKAGES["admission"]},
+        pins="go-1.35",
+    )
+    return programs.folder() / "admission"
+
+
 def _link_flags(version: str) -> str:
     major, minor, _ = version.removeprefix("v").split(".")
     facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
@@ -88,6 +109,7 @@ def main() -> None:
         return
     for folder in sorted({binaries(name) for name in sorted(wanted)}):
         print(folder)
+    print(old_managers().parent)
     print(nvidia.programs())
     print(chart.program())
 

@@ -6,6 +6,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from tests.lab.admission_case import Case
 from tests.lab.admission_compare import admissions, differences, smallest
 from tests.lab.admission_kubelet import Outcome, outcomes
 from tests.lab.admission_random import random_case, wide_case
+from tests.lab.build import OLD_VERSION, old_managers
 
 pytestmark = pytest.mark.lab
 
@@ -48,6 +50,19 @@ def test_more_numa_nodes_than_are_usual_become_the_same(namespaces: None) -> Non
             pytest.fail(str(smallest(difference)))
     assert {9, 10, 18, 34, 64} <= {len(case.machine.nodes) for case in cases}
     assert {case.memory for case in cases} == {"Static", "None"}
+
+
+def test_kubelets_up_to_1_35_go_through_all_numa_nodes(namespaces: None) -> None:
+    """So a merged hint of theirs can be of other nodes than the same pod's on 1.36."""
+    del namespaces
+    cases = [random_case(Random(_SEED + number)) for number in range(_CASES)]
+    old = [replace(case, version=OLD_VERSION) for case in cases]
+    newer = 0
+    for case, outcome in zip(old, outcomes(old, old_managers()), strict=True):
+        for difference in differences(case, outcome):
+            pytest.fail(str(difference))
+        newer += any(differences(replace(case, version="v1.36.0"), outcome))
+    assert newer > 0
 
 
 def test_podresources_tells_as_much_as_the_state_files(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
-from nodetopo.admission.errors import Missing, Refusal, check_walk
+from nodetopo.admission.errors import MOST_WALKED, Missing, Refusal, check_walk
 from nodetopo.admission.families import NO_SET, near_any
 from nodetopo.admission.hints import Choices, mask_of
 from nodetopo.admission.state import ActivePods
@@ -49,7 +49,7 @@ class Devices:
         healthy: ids.
         held: pod uid → container → ids.
         reusable: ids of init containers of the pod that is being admitted.
-        kubelet: its release; where it is not known, 1.36 is assumed.
+        kubelet: its release; where it is not known, 1.36 is assumed on machines of few NUMA nodes.
     """
 
     resource: str
@@ -101,9 +101,7 @@ class Devices:
             return None
         if len(self.available | self.reusable) < wanted:
             return Choices(NO_SET, NO_SET)
-        every = self._all_nodes
-        update = "kubelets from 1.36 on take only nodes that have devices"
-        check_walk(every.bit_count(), f"Device Manager for {self.resource}", update)
+        every = self._walked()
         reusable = [nodes for id_ in self.reusable if (nodes := self.nodes.get(id_, 0))]
         large = near_any(self.installed, wanted, every).nonempty
         narrowest = every.bit_count() if large.narrowest is None else large.narrowest
@@ -159,12 +157,21 @@ class Devices:
         near = frozenset(id_ for id_ in rest if self.nodes[id_])
         return aligned | _filled(chosen, needed - len(aligned), near, rest)
 
-    @property
-    def _all_nodes(self) -> int:
-        """The NUMA nodes whose sets the kubelet goes through."""
-        if self.kubelet is not None and self.kubelet < OWN_NODES_SINCE:
-            return self.machine
-        return reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
+    def _walked(self) -> int:
+        """Return the NUMA nodes whose sets the kubelet goes through.
+
+        Raises:
+            Missing: it does not come to an end with them, or might not.
+        """
+        own = reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
+        is_old = self.kubelet is not None and self.kubelet < OWN_NODES_SINCE
+        nodes = self.machine if is_old else own
+        since = "kubelets from 1.36 on take only nodes that have devices"
+        check_walk(nodes.bit_count(), f"Device Manager for {self.resource}", since)
+        if self.kubelet is None and self.machine.bit_count() > MOST_WALKED:
+            problem = "which up to 1.35 does not come to an end with devices on"
+            raise Missing(f"the kubelet's version, {problem} {self.machine.bit_count()} NUMA nodes")
+        return nodes
 
 
 def _filled(chosen: frozenset[str], size: int, *others: frozenset[str]) -> frozenset[str]:
