@@ -14,7 +14,7 @@ from operator import or_
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-MOST_PARTS = 1 << 18
+MOST_PARTS = 1 << 16
 """Parts that one operation makes at most, about a second."""
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 
 from nodetopo.admission.families import NO_SET, Family, TooManyError, near_any
@@ -149,6 +149,7 @@ def preferred(spots: Places, amount: int) -> Family:
     return near.of_size(near.narrowest or 0)
 
 
+@lru_cache(maxsize=64)  # many pods ask for as many
 def _near(spots: Places, amount: int) -> Family:
     """Return the sets of NUMA nodes that have *amount* devices; none where they are too many."""
     counts = Counter(map(mask_of, spots))
