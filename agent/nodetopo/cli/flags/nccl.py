@@ -32,6 +32,11 @@ def add(parser: Parser) -> None:
     add_source(env)
     env.set_defaults(module="nccl.env")
     xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
+    xml.add_argument(
+        "--like",
+        metavar="HOST.json",
+        help="the snapshot of the host of this virtual machine: place the devices as there",
+    )
     add_output(xml)
     add_source(xml)
     xml.set_defaults(module="nccl.xml")
