@@ -17,6 +17,7 @@ from nodetopo.formats.fields import (
     text,
     unexpected,
 )
+from nodetopo.formats.placeholders import RENDER, bare_expression
 from nodetopo.formats.repeated import repeated_keys
 from nodetopo.model.kubernetes import Release
 from nodetopo.model.pod import Pod
@@ -131,7 +132,10 @@ def read_manifest(text: str, server: Release | None = None) -> Manifest:
         warnings = _lost(text)
         documents = [it for it in load_all(text, may_repeat=True) if it is not None]
     except ValueError as error:
-        raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
+        problem, cure = f"the manifest cannot be used: {error}", "correct it"
+        if (found := bare_expression(text)) is not None:
+            problem, cure = f"{problem}; line {found[0]} has the placeholder {found[1]}", RENDER
+        raise InputError(problem, cure) from None
     contents = _Contents()
     for number, document in enumerate(documents, start=1):
         names = (dig(document, "kind"), dig(document, "metadata", "name"))
