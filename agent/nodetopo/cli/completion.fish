@@ -1020,7 +1020,7 @@ function __nodetopo_complete
         case ' nccl'
           printf '%s\n' env xml check -h --help
         case ' nccl env'
-          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file --rails -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl xml'
           printf '%s\n' -h --help --like -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl check'

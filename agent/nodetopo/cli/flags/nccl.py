@@ -28,6 +28,12 @@ def add(parser: Parser) -> None:
         metavar="PATH",
         help="path of the job's topology file for NCCL (default: none)",
     )
+    env.add_argument(
+        "--rails",
+        action="store_true",
+        help="give NCCL from 2.30.7 on the rail of each HCA; only where every node is wired alike, "
+        "to a leaf switch for each rail",
+    )
     add_output(env, formats=(*FORMATS, CONF, POD))
     add_source(env)
     env.set_defaults(module="nccl.env")
