@@ -453,6 +453,21 @@ def test_a_switch_without_a_link_is_said_to_count_as_slow() -> None:
     assert remarks[-1].startswith("the link of 16 switches")
 
 
+def test_cards_that_share_a_slot_of_the_guest_are_named() -> None:
+    host = machine("dgx-h100")
+    guest = virtual(host, layout="two", shows_numa=True)
+    slot = (guest.hcas or ())[0].pci
+    assert slot is not None
+    beside = replace(slot, function=1)
+    shared = _with_hca(guest, 1, pci=beside, path=PciPath(root=None, hops=(beside,)))
+    (remark,) = on_host(shared, host).remarks
+    assert remark.startswith(f"rdma0 and rdma1 are functions of {slot} in the guest and different")
+    assert on_host(guest, host).remarks == ()
+    # Functions of one card are one card for NCCL on the host, too.
+    station = machine("ac922")
+    assert "functions" not in " ".join(on_host(virtual(station), station).remarks)
+
+
 def test_ports_that_are_down_are_not_matched() -> None:
     host = machine("dgx-h100")
     guest = virtual(host)

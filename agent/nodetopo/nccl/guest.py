@@ -269,7 +269,11 @@ def _moved(
     return Guest(
         snapshot=snapshot,
         matches=matches,
-        remarks=(*mover.numa.remarks(), *_unknown_links(paths, bridges)),
+        remarks=(
+            *mover.numa.remarks(),
+            *_unknown_links(paths, bridges),
+            *_shared_slots(guest, found.hcas),
+        ),
     )
 
 
@@ -392,6 +396,25 @@ class _NumaNodes:
             yield (
                 f"the guest does not show which of its CPUs are on NUMA {named} of the host: "
                 "NCCL does not bind threads to a part of them"
+            )
+
+
+def _shared_slots(guest: Snapshot, hcas: Mapping[str, Hca]) -> Iterator[str]:
+    """Yield a sentence for each slot of the guest with HCAs of several cards of the host.
+
+    Up to 2.23.4 NCCL leaves the function out of the bus id of a NIC (src/graph/topo.cc,
+    ``ncclTopoAddPci``), so that all of a slot are one NIC, at the place of the first.
+    """
+    slots: dict[PciAddress, list[Hca]] = {}
+    for hca in guest.hcas or ():
+        if hca.name in hcas and hca.pci is not None:
+            slots.setdefault(replace(hca.pci, function=0), []).append(hca)
+    for slot, here in slots.items():
+        if len({_place(hcas[hca.name]) for hca in here}) > 1:
+            names = " and ".join(hca.name for hca in here)
+            yield (
+                f"{names} are functions of {slot} in the guest and different cards on the host: "
+                "NCCL up to 2.23.4 takes them for one card; give each a slot"
             )
 
 

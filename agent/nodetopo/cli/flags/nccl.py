@@ -31,8 +31,8 @@ def add(parser: Parser) -> None:
     env.add_argument(
         "--rails",
         action="store_true",
-        help="give NCCL from 2.30.7 on the rail of each HCA; only where every node is wired alike, "
-        "to a leaf switch for each rail",
+        help="give NCCL from 2.30.7 on the rail of each HCA; only if every node connects each rail "
+        "to the same leaf switch",
     )
     add_output(env, formats=(*FORMATS, CONF, POD))
     add_source(env)
@@ -41,7 +41,7 @@ def add(parser: Parser) -> None:
     xml.add_argument(
         "--like",
         metavar="HOST.json",
-        help="the snapshot of the host of this virtual machine: place the devices as there",
+        help="snapshot of the host of this virtual machine, whose PCIe switches the file gets",
     )
     add_output(xml)
     add_source(xml)
