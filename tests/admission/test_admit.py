@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from nodetopo.admission.admit import admit
+from nodetopo.admission.beside import Mates
 from nodetopo.admission.hints import Hint
+from nodetopo.admission.suggestions import with_changes
 from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.kubelet_state import CpuState
@@ -276,6 +278,52 @@ def test_pods_that_the_scheduler_keeps_apart_are_admitted_alone() -> None:
     assert [(it.not_beside, it.admitted_replicas) for it in spread] == [((), 1), ((), 1)]
     assert apart[1].why[0] == "required anti-affinity keeps it off the node of ml/a"
     assert spread[1].why[-1] == "required anti-affinity keeps its replicas on different nodes"
+
+
+def _with(*groups: tuple[int, ...]) -> Mates:
+    """The last pod goes beside one of each of *groups*; the others by themselves."""
+    return lambda at: groups if groups and at > max(max(group) for group in groups) else ()
+
+
+def test_a_pod_that_must_be_beside_another_is_not_admitted_without_it() -> None:
+    pods = [pod("a", container(gpus=5)), pod("b", container(gpus=4))]
+    free = admit(node(), pods).pods[1]
+    bound = admit(node(), pods, mates=_with((0,))).pods[1]
+
+    assert (free.admitted, free.not_beside, free.beside) == (True, ("ml/a",), ())
+    assert (bound.admitted, bound.not_beside, bound.beside) == (False, (), ("ml/a",))
+    assert bound.why[0] == "required affinity keeps it on the node of ml/a"
+    fits = admit(node(), [pods[0], pod("b", container(gpus=3))], mates=_with((0,))).pods[1]
+    assert (fits.admitted, fits.not_beside, fits.beside) == (True, (), ("ml/a",))
+
+
+def test_a_pod_that_must_be_beside_another_needs_no_third() -> None:
+    pods = [pod(name, container(gpus=3)) for name in "abc"]
+    found = admit(node(), pods, mates=_with((1,))).pods[2]
+
+    assert (found.admitted, found.not_beside, found.beside) == (True, ("ml/a",), ("ml/b",))
+    assert found.why[0] == "required affinity keeps it on the node of ml/b"
+    without = "what follows is the answer of the node without the manifest's pods but ml/b"
+    assert without in found.why
+    either = admit(node(), pods, mates=_with((0, 1))).pods[2]
+    assert (either.not_beside, either.beside) == (("ml/b",), ("ml/a",))
+
+
+def test_a_pod_goes_with_the_one_that_is_admitted_alone() -> None:
+    pods = [pod("a", container(gpus=5)), pod("b", container(gpus=6)), pod("c", container(gpus=2))]
+    free = admit(node(), pods).pods[2]
+    bound = admit(node(), pods, mates=_with((1,))).pods[2]
+
+    assert free.not_beside == ()
+    assert (bound.admitted, bound.not_beside, bound.beside) == (True, ("ml/a",), ("ml/b",))
+    assert bound.why[1] == "with ml/b it is kept off the node of ml/a"
+
+
+def test_no_change_is_offered_to_a_pod_that_must_be_beside_another() -> None:
+    pods = [pod("a", container(gpus=5)), pod("b", container(gpus=4))]
+    found = with_changes(node(), admit(node(), pods, mates=_with((0,))), pods)
+
+    assert [it.changes for it in found.pods] == [(), ()]
 
 
 def test_a_rejected_pod_leaves_nothing_behind() -> None:

@@ -133,7 +133,7 @@ def test_what_pods_after_one_without_a_verdict_find_is_not_known() -> None:
     first, second = admit(_gb200(_OLD), asked).pods
 
     assert first.missing[0].startswith("a kubelet that answers")
-    assert second.missing == ("the verdict on ml/one",)
+    assert second.missing == ("the verdict on ml/one, which decides what is left for others",)
 
 
 def _grid(

@@ -441,3 +441,32 @@ def test_manifests_of_others_get_their_answer(
     outcome = cli("admit", *source, "--manifest", manifest, "-o", "short")
 
     assert (outcome.code, outcome.out.splitlines()) == (0, [f"✓ {it}" for it in verdicts])
+
+
+_PAIR = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: ml, labels: {{app: {name}}}}}
+spec:
+  affinity:
+    podAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+      - {{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {beside}}}}}}}
+  containers: [{{name: work, image: x, resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}]
+---
+"""
+
+
+def test_affinity_keeps_pods_on_one_node_or_is_an_open_question(cli: Cli, tmp_path: Path) -> None:
+    first = _PAIR.format(name="a", beside="a", gpus=4)
+    outcomes = [
+        _admit(cli, tmp_path, first + _PAIR.format(name="b", beside="a", gpus=gpus), "-o", "json")
+        for gpus in (4, 5)
+    ]
+    pods = [json.loads(outcome.out)["pods"][1] for outcome in outcomes]
+
+    assert [outcome.code for outcome in outcomes] == [0, 1]
+    assert [(it["admitted"], it["beside"]) for it in pods] == [(True, ["ml/a"]), (False, ["ml/a"])]
+    alone = _admit(cli, tmp_path, _PAIR.format(name="b", beside="a", gpus=1))
+    assert alone.code == 0
+    assert "ml/b: whether required affinity lets it run on this node is not known: " in alone.err

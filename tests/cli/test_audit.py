@@ -1,6 +1,7 @@
 """Audit: exit status by verdict, pods by name, pods of a manifest."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,71 @@ def test_a_manifest_takes_the_place_of_the_pods(cli: Cli, tmp_path: Path) -> Non
     assert code == 1
     assert subjects
     assert all("train" in subject for subject in subjects), subjects
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(MANIFEST, encoding="utf-8")
+    return str(path)
+
+
+def areas(table: str) -> list[str]:
+    """Return the areas of the rules that a table lists."""
+    return [line.split()[0] for line in table.splitlines() if line[:1].isalpha() and " " in line]
+
+
+def test_a_manifest_gets_the_rules_on_pods_and_a_line_on_the_node(cli: Cli, manifest: str) -> None:
+    outcome = cli("audit", "--snapshot", "-", "--manifest", manifest, stdin=encode(kubelet("none")))
+    lines = outcome.out.splitlines()
+    assert areas(outcome.out) == ["qos", "pods", "node:"]
+    assert "ml/train" in outcome.out
+    node = next(line for line in lines if line.startswith("node: "))
+    assert re.fullmatch(
+        r"node: [0-9]+ passed, 1 failed \(KUB-003\); run `nodetopo audit` for them", node
+    )
+
+
+def test_a_rule_on_the_node_that_the_pods_decide_is_printed(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    many = MANIFEST.partition("---")[0].replace(
+        "nvidia.com/gpu: 2", "nvidia.com/gpu: 8, cpu: 8, memory: 1Gi"
+    )
+    path.write_text(many, encoding="utf-8")
+    snapshot = kubelet("single-numa-node")
+    outcome = cli("audit", "--snapshot", "-", "--manifest", str(path), stdin=encode(snapshot))
+    assert "kubelet" in areas(outcome.out)
+    assert "✗ KUB-005" in outcome.out
+    assert "KUB-003" not in outcome.out
+
+
+def test_a_failure_of_the_node_decides_the_exit_status_of_a_manifest(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(MANIFEST.partition("---\n")[2], encoding="utf-8")
+    codes = [
+        cli("audit", "--snapshot", "-", "--manifest", str(path), stdin=encode(snapshot)).code
+        for snapshot in (healthy(), kubelet("none"), replace(healthy(), kubelet=None))
+    ]
+    assert codes == [0, 1, 3]
+
+
+def test_the_json_of_a_manifest_has_every_rule(cli: Cli, manifest: str) -> None:
+    flags = ("audit", "--snapshot", "-", "-o", "json")
+    alone, given = (
+        json.loads(cli(*flags, *more, stdin=encode(healthy())).out)
+        for more in ((), ("--manifest", manifest))
+    )
+    assert [it["id"] for it in given["results"]] == [it["id"] for it in alone["results"]]
+    assert given.keys() | {"alignment"} == alone.keys() | {"alignment"}
+
+
+def test_rules_that_were_asked_for_are_printed_for_a_manifest(cli: Cli, manifest: str) -> None:
+    flags = ("audit", "--snapshot", "-", "--manifest", manifest, "--only", "KUB-003")
+    outcome = cli(*flags, stdin=encode(kubelet("none")))
+    assert "✗ KUB-003" in outcome.out
+    assert "node: " not in outcome.out
 
 
 def test_a_warning_passes_unless_strict(cli: Cli) -> None:

@@ -3,15 +3,21 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from nodetopo.machines.bundled import machine
+from nodetopo.model.codec import decode, encode
+from nodetopo.model.snapshot import Snapshot
+from nodetopo.nccl.guest import on_host
 from nodetopo.nccl.xml import topology_xml
+from nodetopo.tools.capture.substitutes import Substitutes
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, Outcome
+from tests.nccl.test_guest import virtual
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "nccl-xml.json"
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -45,6 +51,78 @@ def test_the_json_holds_the_same_text(cli: Cli) -> None:
         "schema": "nodetopo/nccl-xml/v1",
         "xml": topology_xml(machine("dgx-h100")),
     }
+
+
+@pytest.fixture
+def like(cli: Cli, tmp_path: Path) -> Callable[..., Outcome]:
+    """Run ``nccl xml --like`` on two snapshots."""
+
+    def run(guest: Snapshot, host: Snapshot, *flags: str) -> Outcome:
+        files = [tmp_path / "guest.json", tmp_path / "host.json"]
+        for file, snapshot in zip(files, (guest, host), strict=True):
+            file.write_text(encode(snapshot), "utf-8")
+        return cli("nccl", "xml", "--snapshot", str(files[0]), "--like", str(files[1]), *flags)
+
+    return run
+
+
+def test_a_virtual_machine_is_printed_like_its_host(like: Callable[..., Outcome]) -> None:
+    host = machine("dgx-h100")
+    guest = virtual(host, layout="two", shows_numa=True)
+    assert like(guest, host) == Outcome(
+        code=0, out=topology_xml(on_host(guest, host).snapshot), err=""
+    )
+
+
+def test_a_device_that_is_not_the_hosts_is_named(like: Callable[..., Outcome]) -> None:
+    host = machine("dgx-h100")
+    guest = virtual(host, layout="two", shows_numa=True)
+    guest = replace(guest, gpus=(replace(guest.gpus[0], uuid="GPU-1"), *guest.gpus[1:]))
+    outcome = like(guest, host, "-o", "json")
+    why = "the host has no GPU GPU-1"
+    assert outcome.err == f"warning: GPU0 stays where the guest shows it: {why}\n"
+    document = json.loads(outcome.out)
+    Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(document)
+    assert document["devices"][:2] == [
+        {"device": "GPU0", "host": None, "by": None, "reason": why},
+        {"device": "GPU1", "host": "GPU1", "by": "UUID", "reason": None},
+    ]
+    assert like(guest, host, "--strict").code == 1
+
+
+def test_a_snapshot_of_another_machine_is_no_host(like: Callable[..., Outcome]) -> None:
+    outcome = like(virtual(machine("dgx-h100")), machine("dgx-a100"))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "host.json: no device of the guest is one of the host's (GPU0: " in outcome.err
+
+
+def test_substitutes_of_a_scrubbed_snapshot_match_nothing(like: Callable[..., Outcome]) -> None:
+    host = machine("dgx-h100")
+    known = Substitutes()
+    known.learn(host)
+    scrubbed = decode(known.apply(encode(host))).snapshot
+    for guest, other, name in (
+        (virtual(host), scrubbed, "host.json"),
+        (virtual(scrubbed), host, "the guest's snapshot"),
+    ):
+        outcome = like(guest, other)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert f"{name}: its UUIDs and GUIDs are substitutes" in outcome.err
+        assert "capture it without --scrub" in outcome.err
+
+
+def test_one_standard_input_is_not_two_snapshots(cli: Cli) -> None:
+    outcome = cli("nccl", "xml", "--snapshot", "-", "--like", "-", stdin="{}")
+    assert outcome.code == 2
+    assert "standard input is named twice" in outcome.err
+
+
+def test_a_host_in_another_format_is_refused_by_name(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "topo.xml"
+    file.write_text(cli("nccl", "xml", "--machine", "dgx-h100").out, "utf-8")
+    outcome = cli("nccl", "xml", "--machine", "dgx-h100", "--like", str(file))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "topo.xml" in outcome.err
 
 
 def test_a_matrix_text_does_not_suffice(cli: Cli, topo_m_file: Callable[[str], Path]) -> None:

@@ -176,3 +176,18 @@ def written(tmp_path: Path) -> Written:
         return str(path)
 
     return write
+
+
+def test_rails_stand_behind_the_ports(cli: Cli) -> None:
+    flags = ("nccl", "env", "--machine", "dgx-h100", "--only", "NCCL_IB_HCA", "-o", "short")
+    hcas = [hca.name for hca in machine("dgx-h100").hcas or ()]
+    lists = [
+        "=" + ",".join(f"{name}:1{behind}" for name, behind in zip(hcas, behinds, strict=True))
+        for behinds in ([""] * 8, [f":{at}" for at in range(8)])
+    ]
+    assert [cli(*flags, *more).out for more in ((), ("--rails",))] == [
+        f"export NCCL_IB_HCA='{value}'\n" for value in lists
+    ]
+    assert cli(*flags, "--rails", "--nccl-version", "2.30.4").out == (
+        f"export NCCL_IB_HCA='{lists[0]}'\n"
+    )

@@ -4,12 +4,13 @@ from dataclasses import replace
 from datetime import date
 
 from nodetopo.checks.engine import evaluate
-from nodetopo.checks.rule import Skip
+from nodetopo.checks.rule import Area, Skip
 from nodetopo.checks.waivers import Overrides, Waiver
 from nodetopo.cli.output import Style
 from nodetopo.cli.reports import answer
 from nodetopo.components.audit.catalogue import RULES, rule
 from nodetopo.model.pci import PcieLink
+from nodetopo.model.pod import Container, Pod
 from nodetopo.model.snapshot import Snapshot
 from tests.cli.conftest import Cli
 from tests.components.audit.judge import healthy, with_gpu
@@ -80,3 +81,23 @@ def test_every_area_is_named_once() -> None:
     text = answer(evaluate(healthy(), RULES), PLAIN).table
     areas = [line.split()[0] for line in text.splitlines()[:-1] if not line.startswith(" ")]
     assert len(set(areas)) == len(areas)
+
+
+def test_inputs_that_many_pods_lack_are_one_line() -> None:
+    pods = tuple(
+        Pod(
+            namespace="ml",
+            name=f"job-{at}",
+            phase="Running",
+            containers=(Container(name="c", requests={"nvidia.com/gpu": 1}, devices=None),),
+        )
+        for at in range(1000)
+    )
+    aligned = [it for it in RULES if it.area is Area.ALIGNMENT]
+    found = answer(evaluate(replace(healthy(), pods=pods), aligned), PLAIN)
+    unknown = [line for line in found.table.splitlines() if line.startswith("? not known")]
+    assert len(unknown) == 1
+    assert unknown[0].startswith("? not known: the devices of ml/job-0 container c, ml/job-1 ")
+    assert " and 995 more: ALN-001, " in unknown[0]
+    assert len(found.plain["missing"]) == 1000
+    assert found.short == f"{unknown[0]}\n"

@@ -227,6 +227,7 @@ def _signature(text: str) -> object:
 
 READERS: Mapping[str, Reader] = {
     "snapshot": Commands("--snapshot", (*_NODE, ("nccl", "xml"))),
+    "host-snapshot": Commands("--like", (("nccl", "xml", "--machine", "dgx-h100"),)),
     "topo-m": Commands("--topo-m", _NODE),
     "nccl-xml": Commands("--nccl-xml", _NODE),
     "rdma-topo": Commands("--rdma-topo", (*_NODE, ("topo", "complexes"))),

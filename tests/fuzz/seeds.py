@@ -12,6 +12,7 @@ from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.topology.matrix import matrix
 from tests.formats.forms import EXAMPLES
+from tests.nccl.test_guest import virtual
 from tests.tools.bandwidth import logs
 from tests.tools.importers import rdma_topo_text
 from tests.tools.importers.nccl_xml_text import BY_HAND, DUMP
@@ -352,6 +353,7 @@ def _bandwidth_logs() -> list[str]:
 
 _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "snapshot": lambda: [encode(machine(name)) for name in _SNAPSHOTS],
+    "host-snapshot": lambda: [encode(virtual(machine("dgx-h100")))],
     "topo-m": _topo_m,
     "nccl-xml": lambda: [DUMP, BY_HAND],
     "rdma-topo": lambda: [

@@ -22,6 +22,7 @@ from nodetopo.nccl.advice import (
     nearest_set,
 )
 from nodetopo.nccl.variables import KNOWN
+from nodetopo.topology.affinity import rail_numbers
 from tests.nccl.nccl_machines import machine as tree_machine
 from tests.topology.trees import gpu, hca
 
@@ -40,9 +41,16 @@ def _gids(*entries: tuple[str, str | None]) -> tuple[Gid, ...]:
     return tuple(Gid(index=at, gid=gid, type=kind) for at, (gid, kind) in enumerate(entries))
 
 
-def _of(snapshot: Snapshot, variable: str, nccl: str | None = None, **more: str) -> list[JobAdvice]:
+def _of(
+    snapshot: Snapshot,
+    variable: str,
+    nccl: str | None = None,
+    topology_file: str | None = None,
+) -> list[JobAdvice]:
     """What is said of *variable* for all GPUs and HCAs of *snapshot*."""
-    every = advise(snapshot, snapshot.gpus, snapshot.hcas or (), nccl=nccl, **more)
+    every = advise(
+        snapshot, snapshot.gpus, snapshot.hcas or (), nccl=nccl, topology_file=topology_file
+    )
     return [one for one in every if one.variable == variable]
 
 
@@ -124,7 +132,11 @@ def _key(version: str) -> list[int]:
 
 
 def test_the_index_is_given_to_releases_that_do_not_find_it() -> None:
-    assert _values(_roce(USUAL, USUAL), GID) == [("2.3.5", "2.20.5", "3"), ("2.21.5", None, None)]
+    assert _values(_roce(USUAL, USUAL), GID) == [
+        ("2.3.5", "2.20.5", "3"),
+        ("2.21.5", "2.25.1", None),
+        ("2.26.2", None, None),
+    ]
     assert [one.value for one in _of(_roce(USUAL), GID, nccl="2.19.3")] == ["3"]
     assert [one.value for one in _of(_roce(USUAL), GID, nccl="2.21.5")] == [None]
 
@@ -180,7 +192,16 @@ def test_releases_that_end_on_an_address_of_another_namespace_get_an_index(
 
 def test_one_address_of_another_namespace_ends_no_search() -> None:
     (one,) = _of(_roce(((LINK_LOCAL, V2), (IPV4, None), (IPV6, None))), GID, nccl="2.21.5")
-    assert (one.value, one.since, one.until) == (None, "2.21.5", None)
+    assert (one.value, one.since, one.until) == (None, "2.21.5", "2.25.1")
+
+
+def test_a_job_in_another_namespace_is_told_of_the_hosts_addresses() -> None:
+    (one,) = _of(_roce(USUAL), GID, nccl="2.23.4")
+    assert "in another network namespace, needs the index" in one.reason
+    (newer,) = _of(_roce(USUAL), GID, nccl="2.26.2")
+    assert newer.reason.endswith("in the network that the job is in")
+    without = _roce(((LINK_LOCAL, V1), (IPV6, V2)))
+    assert _values(without, GID)[1:] == [("2.21.5", None, None)]
 
 
 @given(
@@ -198,8 +219,16 @@ def test_the_index_is_that_of_nccls_own_walk(table: list[tuple[str, str]]) -> No
         assert gid_index(entries) is None
 
 
-def _walk(table: list[tuple[str, str]]) -> int:
-    """Walk as ncclIbGetGidIndex of 2.21.5 with AF_INET, ::/0 and version 2, step by step."""
+class EndedError(Exception):
+    """NCCL ended with an error."""
+
+
+def _walk(table: Sequence[tuple[str, str | None]]) -> int:
+    """Walk as ncclIbGetGidIndex of 2.21.5 with AF_INET, ::/0 and version 2, step by step.
+
+    Raises:
+        EndedError: it reads a type that the kernel refuses.
+    """
     chosen = 0
     for candidate in range(1, len(table)):
         gid, kind = table[chosen]
@@ -207,10 +236,76 @@ def _walk(table: list[tuple[str, str]]) -> int:
         if (other == IPV4) != (gid == IPV4) and other == IPV4:
             chosen = candidate
         elif other == IPV4:
+            if kind is None or other_kind is None:
+                raise EndedError
             is_valid = gid not in ("", LINK_LOCAL)
             if (kind != other_kind or not is_valid) and other_kind == V2:
                 chosen = candidate
     return chosen
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from((LINK_LOCAL, IPV4, IPV6, "")), st.sampled_from((V1, V2, None))),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_releases_that_end_are_told_by_nccls_own_walk(
+    table: list[tuple[str, str | None]],
+) -> None:
+    """Holes stop nothing, wherever they are; types of other namespaces do."""
+    try:
+        _walk(table)
+    except EndedError:
+        ends = True
+    else:
+        ends = False
+    gids = tuple(Gid(index=at, gid=gid, type=kind) for at, (gid, kind) in enumerate(table) if gid)
+    snapshot = _roce(())
+    first = (snapshot.hcas or ())[0]
+    port = replace(first.ports[0], gids=gids)
+    snapshot = replace(snapshot, hcas=(replace(first, ports=(port,)),))
+    said = [one for one in _of(snapshot, GID, nccl="2.23.4") if "read failed in" in one.reason]
+    assert bool(said) is ends
+
+
+# Rails.
+
+
+def test_rails_are_given_to_releases_that_read_them() -> None:
+    dgx = machine("dgx-h100")
+    numbers = rail_numbers(dgx)
+    old, new = (
+        one
+        for one in advise(dgx, dgx.gpus, dgx.hcas or (), rails=numbers)
+        if one.variable == "NCCL_IB_HCA"
+    )
+    assert (old.since, old.until, new.since, new.until) == ("2.5.6", "2.30.4", "2.30.7", None)
+    assert old.value == "=" + ",".join(f"{hca.name}:1" for hca in dgx.hcas or ())
+    assert new.value == "=" + ",".join(
+        f"{hca.name}:1:{at}" for at, hca in enumerate(dgx.hcas or ())
+    )
+    part = (dgx.hcas or ())[2:4]
+    (one,) = (
+        one
+        for one in advise(dgx, dgx.gpus[2:4], part, nccl="2.30.7", rails=numbers)
+        if one.variable == "NCCL_IB_HCA"
+    )
+    assert one.value == f"={part[0].name}:1:2,{part[1].name}:1:3"
+
+
+def test_a_rail_that_is_not_certain_is_not_given() -> None:
+    dgx = machine("dgx-h100")
+    numbers = {name: number for name, number in rail_numbers(dgx).items() if number != 3}
+    (one,) = (
+        one
+        for one in advise(dgx, dgx.gpus, dgx.hcas or (), rails=numbers)
+        if one.variable == "NCCL_IB_HCA"
+    )
+    assert one.value == "=" + ",".join(f"{hca.name}:1" for hca in dgx.hcas or ())
+    assert one.reason.endswith(f"the rail of {(dgx.hcas or ())[3].name} is not known")
+    assert rail_numbers(machine("ac922")) == {}
 
 
 # How far GPUDirect RDMA goes.

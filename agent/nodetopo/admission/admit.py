@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodetopo.admission import explain
-from nodetopo.admission.beside import Apart, Occupied, Placed, never_apart
+from nodetopo.admission.beside import Apart, Mates, Occupied, Placed, never_apart, no_mates
 from nodetopo.admission.device_manager import Preference, lowest_first
 from nodetopo.admission.errors import Missing
 from nodetopo.admission.hints import Hint
@@ -84,6 +84,8 @@ class PodAdmission:
             of changes; filled by :func:`nodetopo.admission.suggestions.with_changes`.
         not_beside: the pods of the manifest, as ``namespace/name``, beside which the node has no
             place for it; empty where it is admitted beside all before it, or not at all.
+        beside: the pods of the manifest, as ``namespace/name``, beside which the scheduler keeps
+            it, and beside which the answer is. No changes are looked for there.
         replicas: how many such pods the manifest requests; ``None`` where it does not say.
         admitted_replicas: how many of them the node takes, one after the other; ``None`` without a
             verdict, where none are requested, and where there are more than can be counted.
@@ -100,6 +102,7 @@ class PodAdmission:
     missing: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     not_beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     replicas: int | None = None
     admitted_replicas: int | None = None
 
@@ -123,6 +126,7 @@ def admit(
     *,
     prefer: Preference = lowest_first,
     apart: Apart = never_apart,
+    mates: Mates = no_mates,
 ) -> Admission:
     """Admit *pods* one after the other, each on what those before it left.
 
@@ -135,7 +139,7 @@ def admit(
             one of *pods* holds nothing.
         pods: as the kubelet would see them, defaulted by the API server.
         prefer: what the device plugins prefer.
-        apart: by positions in *pods*.
+        apart, mates: by positions in *pods*.
     """
     settings = snapshot.kubelet
     classified = [classed(snapshot, pod) for pod in pods]
@@ -153,7 +157,7 @@ def admit(
 
     answers: list[PodAdmission] = []
     most = max(MOST_CONTAINERS // max(sum(len(pod.containers) for pod in pods), 1), 1)
-    here = None if node is None else Occupied(node, prefer, most, apart)
+    here = None if node is None else Occupied(node, prefer, most, apart, mates)
     for number, pod in enumerate(classified):
         unknown = (*missing, *_unknown_of(snapshot, pod))
         placed: Placed | None = None
@@ -166,8 +170,11 @@ def admit(
             claims = explain.of_claims(
                 placed.replicas.first, nodes_of_cpus, _claimed(snapshot, pod)
             )
-            rivals = tuple(f"{pods[at].namespace}/{pods[at].name}" for at in placed.rivals)
-            answer = _answer(pod, placed, rivals, claims)
+            rival_names, mate_names = (
+                tuple(f"{pods[at].namespace}/{pods[at].name}" for at in positions)
+                for positions in (placed.rivals, placed.mates)
+            )
+            answer = _answer(pod, placed, rival_names, mate_names, claims)
         else:
             answer = PodAdmission(
                 namespace=pod.namespace,
@@ -178,7 +185,8 @@ def admit(
                 replicas=pod.replicas,
             )
             # What this pod would leave for the pods after it is not known either.
-            missing = missing or (f"the verdict on {pod.namespace}/{pod.name}",)
+            name = f"{pod.namespace}/{pod.name}"
+            missing = missing or (f"the verdict on {name}, which decides what is left for others",)
         answers.append(answer)
     return Admission(
         policy=settings.topology_manager_policy if settings is not None else None,
@@ -220,6 +228,7 @@ def to_plain(admission: Admission) -> dict[str, Any]:
                 "why": list(pod.why),
                 "changes": list(pod.changes),
                 "not_beside": list(pod.not_beside),
+                "beside": list(pod.beside),
                 "replicas": pod.replicas,
                 "admitted_replicas": pod.admitted_replicas,
                 "containers": [_plain_container(container) for container in pod.containers],
@@ -261,7 +270,11 @@ def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
 
 
 def _answer(
-    pod: Pod, placed: Placed, rivals: tuple[str, ...], claims: Iterable[str]
+    pod: Pod,
+    placed: Placed,
+    rivals: tuple[str, ...],
+    mates: tuple[str, ...],
+    claims: Iterable[str],
 ) -> PodAdmission:
     """Return the answer for *pod*.
 
@@ -271,12 +284,14 @@ def _answer(
         pod: with its class.
         placed: by the node.
         rivals: the names of the pods beside which it has no place.
+        mates: of the pods beside which the scheduler keeps it.
         claims: sentences on what it has by claims.
     """
     found = placed.replicas
     outcome = found.first
     refusal = outcome.refusal
-    why = [*explain.of_company(rivals, placed.refusal), *explain.of_pod(pod, outcome), *claims]
+    company = explain.of_company(rivals, placed.refusal, mates)
+    why = [*company, *explain.of_pod(pod, outcome), *claims]
     if refusal is None and found.refusal is not None:
         why.append(f"the next replica is rejected: {found.refusal.reason}: {found.refusal.words}")
     if refusal is None and placed.is_spread:
@@ -305,6 +320,7 @@ def _answer(
         ),
         why=tuple(why),
         not_beside=rivals,
+        beside=mates,
         replicas=pod.replicas,
         admitted_replicas=found.admitted if pod.replicas else None,
     )

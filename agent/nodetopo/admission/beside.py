@@ -18,6 +18,16 @@ Apart = Callable[[int, int], bool]
 one, off each other's node."""
 
 
+Mates = Callable[[int], tuple[tuple[int, ...], ...]]
+"""Returns for the pod at a position, for each condition, the positions of the pods of which the
+scheduler puts it beside one."""
+
+
+def no_mates(_at: int) -> tuple[tuple[int, ...], ...]:
+    """Return that a pod can be without any other."""
+    return ()
+
+
 def never_apart(_one: int, _other: int) -> bool:
     """Return that nothing keeps two pods apart."""
     return False
@@ -51,18 +61,28 @@ class Placed:
             beside all of them, or not at all.
         refusal: beside *rivals*; ``None`` where the scheduler keeps it apart from them.
         is_spread: whether the scheduler keeps its replicas, of which there are several, apart.
+        mates: positions of the pods beside which the scheduler keeps it, and beside which the
+            answer is.
     """
 
     replicas: Replicas
     rivals: tuple[int, ...] = ()
     refusal: Refusal | None = None
     is_spread: bool = False
+    mates: tuple[int, ...] = ()
 
 
 class Occupied:
     """A node that takes the pods of a manifest, one after the other."""
 
-    def __init__(self, node: NodeManagers, prefer: Preference, most: int, apart: Apart) -> None:
+    def __init__(
+        self,
+        node: NodeManagers,
+        prefer: Preference,
+        most: int,
+        apart: Apart,
+        mates: Mates = no_mates,
+    ) -> None:
         """Begin with *node*, which stays as it is.
 
         Args:
@@ -70,36 +90,65 @@ class Occupied:
             prefer: what the device plugins prefer.
             most: the number of replicas of one pod that are tried.
             apart: of the positions that :meth:`place` is given.
+            mates: the same.
         """
         self._nodes = [node]  # before the first of `_held`, and after each of them
         self._held: list[tuple[int, Pod, str]] = []
-        self._prefer, self._most, self._apart = prefer, most, apart
+        self._elsewhere: dict[int, tuple[tuple[int, Pod, str], tuple[int, ...]]] = {}  # and rivals
+        self._prefer, self._most, self._apart, self._mates = prefer, most, apart, mates
 
     def place(self, number: int, pod: Pod, uid: str) -> Placed:
         """Admit *pod*, at position *number*, and its replicas: beside the others, else alone.
+
+        Alone is with the pods beside which the scheduler keeps it. If one of those is admitted
+        alone itself, the pod goes with it.
 
         A pod that is only admitted alone, or not at all, leaves no trace.
         """
         refusal: Refusal | None = None
         is_spread = (pod.replicas or 1) > 1 and self._apart(number, number)
-        rivals = tuple(at for at, _, _ in self._held if self._apart(at, number))
+        mates, away = self._mates_of(number)
+        together = tuple(at for at, _, _ in mates)
+        apart = tuple(at for at, _, _ in self._held if self._apart(at, number))
+        rivals = tuple(dict.fromkeys((*away, *apart)))
         if not rivals:
             beside = self._admit(self._nodes[-1], number, pod, uid)
             if beside.first.refusal is None:
                 self._held.append((number, pod, uid))
                 self._nodes.append(beside.node)
             if beside.first.refusal is None or not self._held:
-                return Placed(replicas=beside, is_spread=is_spread)
+                return Placed(replicas=beside, is_spread=is_spread, mates=together)
             refusal = beside.first.refusal
-        alone = self._admit(self._nodes[0], number, pod, uid)
+        node = self._nodes[0]
+        for mate in mates:
+            node = self._admit(node, *mate).node
+        alone = self._admit(node, number, pod, uid)
         if alone.first.refusal is not None:
-            return Placed(replicas=alone)
+            return Placed(replicas=alone, mates=together)
+        rivals = rivals or self._in_the_way(number, pod, uid)
+        rivals = tuple(at for at in rivals if at not in together)
+        self._elsewhere[number] = ((number, pod, uid), rivals)
         return Placed(
-            replicas=alone,
-            rivals=rivals or self._in_the_way(number, pod, uid),
-            refusal=refusal,
-            is_spread=is_spread,
+            replicas=alone, rivals=rivals, refusal=refusal, is_spread=is_spread, mates=together
         )
+
+    def _mates_of(self, number: int) -> tuple[list[tuple[int, Pod, str]], tuple[int, ...]]:
+        """Return a pod for each condition of the pod at position *number*, those here first.
+
+        And the positions beside which those elsewhere have no place. A condition that no admitted
+        pod meets is left out.
+        """
+        found: dict[int, tuple[int, Pod, str]] = {}
+        rivals: list[int] = []
+        for positions in self._mates(number):
+            here = next((it for it in self._held if it[0] in positions), None)
+            away = next((at for at in self._elsewhere if at in positions), None)
+            if here is not None:
+                found[here[0]] = here
+            elif away is not None:
+                found[away], others = self._elsewhere[away]
+                rivals += others
+        return [found[at] for at in sorted(found)], tuple(rivals)
 
     def _in_the_way(self, number: int, pod: Pod, uid: str) -> tuple[int, ...]:
         """Return the positions of the first pods that leave no place for *pod*: one if it can be.

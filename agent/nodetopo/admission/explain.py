@@ -86,23 +86,31 @@ def _of_time(outcome: PodOutcome) -> Iterator[str]:
         yield f"the kubelet goes through {longest:,} combinations of sets of NUMA nodes: {minutes}"
 
 
-def of_company(rivals: Sequence[str], refusal: Refusal | None) -> Iterator[str]:
-    """Yield why a pod is admitted only without *rivals*, pods of its manifest; nothing if none.
+def of_company(
+    rivals: Sequence[str], refusal: Refusal | None, mates: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield why a pod is admitted only without *rivals*, or beside *mates*; nothing without both.
 
     Args:
         rivals: their names.
         refusal: beside them; ``None`` where the scheduler keeps it apart from them.
+        mates: names of the pods beside which the scheduler keeps it.
     """
+    if mates:
+        yield f"required affinity keeps it on the node of {listed(mates)}"
     if not rivals:
         return
     names = listed(rivals)
-    if refusal is None:
+    if refusal is None and mates:
+        yield f"with {listed(mates)} it is kept off the node of {names}"
+    elif refusal is None:
         yield f"required anti-affinity keeps it off the node of {names}"
     else:
         yield f"beside {names} it is rejected: {refusal.reason}: {refusal.words}"
         if _OF_MEMORY in refusal.message:
             yield _GROUPS
-    yield "what follows is the answer of the node without the manifest's other pods"
+    others = "other pods" if not mates else f"pods but {listed(mates)}"
+    yield f"what follows is the answer of the node without the manifest's {others}"
 
 
 def listed(names: Sequence[str]) -> str:

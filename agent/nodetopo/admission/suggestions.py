@@ -63,14 +63,19 @@ def with_changes(
 
     Args:
         snapshot, pods, prefer: those that *admission* came from. Each change is tried on the node
-            without the other pods: a pod that has a place there is not rejected.
+            without the other pods: a pod that has a place there is not rejected, unless the
+            scheduler keeps it beside others, and none is looked for then.
         admission: of :func:`nodetopo.admission.admit.admit`.
     """
-    if not any(answer.admitted is False for answer in admission.pods):
+    numbers = [
+        at
+        for at, answer in enumerate(admission.pods)
+        if answer.admitted is False and not answer.beside
+    ]
+    if not numbers:
         return admission
     node = managers_of(snapshot, pods)
     search = _Search(snapshot, pods, prefer)
-    numbers = [at for at, answer in enumerate(admission.pods) if answer.admitted is False]
     of_settings = search.settings(numbers)
     answers = list(admission.pods)
     for number in numbers:

@@ -14,6 +14,16 @@ from nodetopo.model.nvlink import P2pStatus, PeerAccess
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 
+FEW = 5
+"""Names that a sentence lists before it counts the rest."""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return *names* as a sentence has them, of many only the first few and how many more."""
+    every = list(names)
+    more = f" and {len(every) - FEW} more" if len(every) > FEW else ""
+    return ", ".join(every[:FEW]) + more
+
 
 def unknown_of(what: str, names: Iterable[str], reason: str | None = None) -> tuple[Missing, ...]:
     """Return "*what* of a, b" as one missing input; nothing when there are no *names*."""

@@ -12,7 +12,7 @@ from nodetopo.admission.requests import size_text
 from nodetopo.admission.suggestions import with_changes
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.cli import output
-from nodetopo.cli.output import Answer, Style, clean, emit, progress, warn
+from nodetopo.cli.output import Answer, Style, clean, emit, progress, warn, warn_each_kind
 from nodetopo.cli.source import load, manifest_of, read_manifest_of
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.snapshot import Snapshot
@@ -43,11 +43,14 @@ def run(args: Namespace) -> int:
     if args.policy_option:
         stated = settings.topology_manager_options or {}
         replaced["topology_manager_options"] = {**stated, **dict(args.policy_option)}
+    warn_each_kind(args, (f"{args.manifest}: {question}" for question in manifest.questions))
     if replaced:
         snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
     with progress("looking for what would admit the pods"):
-        found = admit(snapshot, manifest.pods, prefer=prefer, apart=manifest.are_apart)
+        found = admit(
+            snapshot, manifest.pods, prefer=prefer, apart=manifest.are_apart, mates=manifest.mates
+        )
         admission = with_changes(snapshot, found, manifest.pods, prefer=prefer)
     if any(pod.missing for pod in admission.pods):
         for issue in snapshot.issues:  # why the node could not be read
@@ -106,7 +109,7 @@ def answer(admission: Admission, node: str | None, style: Style) -> Answer:
             lines.append(f"{_INDENT}{clean(container.name)}")
             lines += output.table(_grants(container), indent=2 * len(_INDENT)).splitlines()
         changes = pod.changes
-        if pod.admitted is False and not changes:
+        if pod.admitted is False and not changes and not pod.beside:
             changes = ("neither one change nor two were found that would admit it",)
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
     mark, colour, _word = _MARKS[None]

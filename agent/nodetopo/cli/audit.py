@@ -20,7 +20,9 @@ def run(args: Namespace) -> int:
         text = manifest_of(args)
         snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
         snapshot = replace(snapshot, pods=read_manifest_of(text, args, snapshot).pods)
-        return reports.judge(snapshot, rules, args)
+        # Rules that were asked for by name are printed, whatever they are about.
+        without_pods = None if args.only else replace(snapshot, pods=())
+        return reports.judge(snapshot, rules, args, without_pods=without_pods)
     snapshot = load(args, needs_gpus=False, in_full=True, pods=True, is_reported=True)
     if args.pod is not None:
         snapshot = _with_only_pod(snapshot, args.pod)

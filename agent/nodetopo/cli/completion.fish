@@ -839,6 +839,8 @@ function __nodetopo_complete
       true
     case ' nccl env:--kubelet-ca-file'
       __fish_complete_path $current
+    case ' nccl xml:--like'
+      true
     case ' nccl xml:-o' ' nccl xml:--output'
       printf '%s\n' table short json yaml
     case ' nccl xml:--snapshot'
@@ -1020,9 +1022,9 @@ function __nodetopo_complete
         case ' nccl'
           printf '%s\n' env xml check -h --help
         case ' nccl env'
-          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --gpus --hcas --nccl-version --only --topo-file --rails -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl xml'
-          printf '%s\n' -h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --like -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' nccl check'
           printf '%s\n' -h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' explain'

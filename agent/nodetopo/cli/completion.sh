@@ -423,6 +423,7 @@ _nodetopo() {
     " nccl env:--pod-resources-socket") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl env:--kubelet-url") words='' ;;
     " nccl env:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " nccl xml:--like") words='' ;;
     " nccl xml:-o"|" nccl xml:--output") words='table short json yaml' ;;
     " nccl xml:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " nccl xml:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
@@ -514,8 +515,8 @@ _nodetopo() {
         " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " support") words='-h --help -o --output --log --health-file --metrics-address --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl") words='env xml check -h --help' ;;
-        " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " nccl xml") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl env") words='-h --help --gpus --hcas --nccl-version --only --topo-file --rails -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " nccl xml") words='-h --help --like -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
         " explain-claim") words='-h --help --kubeconfig --claim --slices --claims --snapshot --machine -o --output --strict --no-color' ;;

@@ -1,13 +1,15 @@
 """Chooses rules, runs them and prints the results, for `health`, `audit` and `doctor`."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from types import MappingProxyType
 
 from nodetopo.checks.engine import MissingInputs, Report, Result, evaluate, report_to_plain
-from nodetopo.checks.rule import Finding, Rule, Verdict
+from nodetopo.checks.inputs import listed
+from nodetopo.checks.rule import Area, Finding, Rule, Verdict
 from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, Style, clean, emit
@@ -22,6 +24,9 @@ _MARKS = {
     Verdict.UNKNOWN: ("?", "36"),
 }
 """The character of each verdict, and its SGR colour on a terminal."""
+
+_OF_PODS = (Area.QOS, Area.PODS)
+"""The areas of rules about pods alone."""
 
 _WAIVED, _SKIPPED = "~", "·"
 _AREA_COLUMNS = 11
@@ -54,6 +59,7 @@ def judge(
     extend: Callable[[Answer], Answer] | None = None,
     *,
     only_problems: bool = False,
+    without_pods: Snapshot | None = None,
 ) -> int:
     """Print the report of *rules* on *snapshot* and return the exit status.
 
@@ -65,8 +71,19 @@ def judge(
         args: of the command.
         extend: adds to the answer what the command prints alongside the rules.
         only_problems: as in :func:`answer`.
+        without_pods: *snapshot* without its pods. Rules that are not about pods and have the same
+            result there are about the node: the table only counts them.
     """
-    report = evaluate(snapshot, rules, overrides(args))
+    terms = overrides(args)
+    report = evaluate(snapshot, rules, terms)
+    of_node: frozenset[str] = frozenset()
+    if without_pods is not None:
+        pairs = zip(report.results, evaluate(without_pods, rules, terms).results, strict=True)
+        of_node = frozenset(
+            result.rule.code
+            for result, other in pairs
+            if result.rule.area not in _OF_PODS and result == other
+        )
     reasons = "\n".join(reason for inputs in report.missing for reason in inputs.reasons)
     for unread in args.unread:
         if unread.cause not in reasons:
@@ -76,6 +93,7 @@ def judge(
         output.style(no_color=args.no_color),
         only_problems=only_problems,
         cures={unread.cause: unread.cure for unread in args.unread if unread.cure is not None},
+        of_node=of_node,
     )
     emit(result if extend is None else extend(result), args)
     code = exit_code(report, strict=args.strict)
@@ -111,6 +129,7 @@ def answer(
     *,
     only_problems: bool = False,
     cures: Mapping[str, str] = NO_CURES,
+    of_node: Collection[str] = (),
 ) -> Answer:
     """Return *report* in all formats; each missing input once, with the rules that it affects.
 
@@ -120,8 +139,13 @@ def answer(
         only_problems: leave passed and inapplicable rules out of the table, as the short format
             always does.
         cures: by the cause of missing inputs.
+        of_node: codes of rules that the table counts in one line.
     """
-    listed = [result for result in report.results if not _is_merely_unknown(result)]
+    listed = [
+        result
+        for result in report.results
+        if not _is_merely_unknown(result) and result.rule.code not in of_node
+    ]
     if only_problems:
         listed = [result for result in listed if not _is_fine(result)]
     rows = []
@@ -138,12 +162,68 @@ def answer(
         what = "; ".join(" ".join(_columns(finding)) for finding in result.findings)
         short += f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} "
         short += f"→ `nodetopo explain {code}`\n"
-    unknown = "".join(_unknown(inputs, style, cures) for inputs in report.missing)
+    node, rest = _parted(report, of_node)
+
+    def unknown(part: Report) -> str:
+        return "".join(_unknown(inputs, style, cures) for inputs in _alike(part.missing))
+
     return Answer(
         plain=report_to_plain(report),
-        table=f"{''.join(rows)}{unknown}{_footer(report)}",
-        short=short + unknown,
+        table=f"{''.join(rows)}{unknown(rest)}{_node_line(node)}{_footer(rest)}",
+        short=short + unknown(report),
     )
+
+
+def _parted(report: Report, codes: Collection[str]) -> tuple[Report, Report]:
+    """Return the part of *report* with the rules *codes*, and the rest."""
+    inside = tuple(result for result in report.results if result.rule.code in codes)
+    outside = tuple(result for result in report.results if result.rule.code not in codes)
+    return replace(report, results=inside), replace(report, results=outside)
+
+
+def _node_line(report: Report) -> str:
+    """Return the counts of the rules about the node, with the codes of problems; or nothing."""
+    if not report.results:
+        return ""
+    parts = [f"{report.summary.passed} passed"]
+    for verdict, word in ((Verdict.WARN, "warned"), (Verdict.FAIL, "failed")):
+        codes = [
+            result.rule.code
+            for result in report.results
+            if result.verdict is verdict and result.waived is None
+        ]
+        parts += [f"{len(codes)} {word} ({', '.join(codes)})"] if codes else []
+    if report.summary.unknown:
+        parts.append(f"{report.summary.unknown} unknown")
+    return f"node: {', '.join(parts)}; run `nodetopo audit` for them\n"
+
+
+_OF = " of "
+"""Stands between an input and the pod or the device that lacks it."""
+
+
+def _alike(missing: Iterable[MissingInputs]) -> list[MissingInputs]:
+    """Return *missing* with one entry for an input that many pods or devices lack.
+
+    Those are of the same checks and reasons, and differ only in their names.
+    """
+    groups: dict[tuple[object, ...], list[MissingInputs]] = {}
+    for inputs in missing:
+        kinds = tuple(dict.fromkeys(name.partition(_OF)[0] for name in inputs.inputs))
+        groups.setdefault((kinds, inputs.reasons, inputs.checks), []).append(inputs)
+    return [
+        replace(group[0], inputs=_shortened([name for one in group for name in one.inputs]))
+        for group in groups.values()
+    ]
+
+
+def _shortened(inputs: Iterable[str]) -> tuple[str, ...]:
+    """Return *inputs* with the names of one kind of input behind one another, the first few."""
+    names: dict[str, list[str]] = {}
+    for text in inputs:
+        kind, of, name = text.partition(_OF)
+        names.setdefault(f"{kind}{of}", []).append(name)
+    return tuple(f"{kind}{listed(of_kind)}" for kind, of_kind in names.items())
 
 
 def _unknown(inputs: MissingInputs, style: Style, cures: Mapping[str, str]) -> str:

@@ -105,7 +105,7 @@ def _loaded(
     args: Namespace, *, needs_gpus: bool, in_full: bool, pods: bool
 ) -> tuple[Snapshot, tuple[Unread, ...]]:
     if args.snapshot is not None:
-        return _from_snapshot(args, args.snapshot)
+        return from_snapshot(args, args.snapshot)
     if args.machine is not None:
         return bundled.machine(args.machine), ()
     if any(text is not None for text in (args.topo_m, args.nccl_xml, args.rdma_topo)):
@@ -113,7 +113,7 @@ def _loaded(
     # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
     wanted = settings(args)
     if wanted.snapshot is not None:
-        return _from_snapshot(args, str(wanted.snapshot))
+        return from_snapshot(args, str(wanted.snapshot))
     if wanted.machine is not None:
         return bundled.machine(wanted.machine), ()
     from nodetopo.cli import live  # noqa: PLC0415 - loads the probes, which only a live node needs
@@ -169,7 +169,12 @@ def is_live(args: Namespace) -> bool:
     return wanted.snapshot is None and wanted.machine is None
 
 
-def _from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
+def from_snapshot(args: Namespace, name: str) -> tuple[Snapshot, tuple[Unread, ...]]:
+    """Return the snapshot in the file *name*, and its missing inputs.
+
+    Raises:
+        InputError: the file cannot be read, or is no snapshot.
+    """
     text = read_snapshot_text(name)
     with reading(name, text, Reader.SNAPSHOT):
         decoded = decode(text)

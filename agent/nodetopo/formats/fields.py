@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodetopo.errors import DecodeError
+from nodetopo.formats.placeholders import unfilled
 from nodetopo.model.kubernetes import MILLICORES, quantity
 
 Object = Mapping[str, Any]
@@ -118,7 +119,8 @@ def count_at(parent: Object, field: str, at: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
-        raise DecodeError(path_of(at, field), "expected a whole number, at least 0")
+        path = path_of(at, field)
+        raise unfilled(path, value) or DecodeError(path, "expected a whole number, at least 0")
     return value
 
 
@@ -153,7 +155,7 @@ def amount(value: Any, at: str, *, is_cpu: bool = False) -> int:
     try:
         parsed = quantity(text, per_unit=MILLICORES if is_cpu else 1)
     except ValueError as error:
-        raise DecodeError(at, str(error)) from None
+        raise unfilled(at, value) or DecodeError(at, str(error)) from None
     if parsed < 0:
         raise DecodeError(at, f"a negative amount: {text}")
     return min(parsed, MAX_AMOUNT)
@@ -220,7 +222,8 @@ def as_count(value: Any, path: str) -> int:
 
 def unexpected(path: str, expected: str, value: Any) -> DecodeError:
     """Return the error for a *value* of another type than *expected*."""
-    return DecodeError(path, f"expected {expected}, found {type(value).__name__}")
+    problem = f"expected {expected}, found {type(value).__name__}"
+    return unfilled(path, value) or DecodeError(path, problem)
 
 
 def path_of(at: str, field: str) -> str:

@@ -98,6 +98,7 @@ def advise(
     *,
     nccl: str | None = None,
     topology_file: str | None = None,
+    rails: Mapping[str, int] | None = None,
 ) -> tuple[JobAdvice, ...]:
     """Return the variables to set or not to set, by library.
 
@@ -105,12 +106,15 @@ def advise(
         gpus, hcas: of the job, all in *snapshot*.
         nccl: limits the advice to a release of NCCL; ``None``: all releases.
         topology_file: the path at which the job has a topology for NCCL, if it has one.
+        rails: the number of the rail by the name of an HCA, for NCCL's list; ``None``: the list
+            names none. NCCL connects no two rails where it keeps to one NIC, so the numbers must be
+            the fabric's.
     """
     ports = job_ports(snapshot, hcas)
     is_fabric = any(map(is_efa, hcas))
     every = (
         *([_efa()] if is_fabric else []),
-        _nccl_hcas(ports),
+        *_nccl_hcas(ports, rails),
         *_gid_index(ports),
         *([] if is_fabric else _gdr_level(snapshot, gpus, hcas)),  # not NCCL's to decide there
         *_topology(snapshot, topology_file),
@@ -177,15 +181,36 @@ def gid_index(gids: Sequence[Gid]) -> int | None:
 # Each variable.
 
 
-def _nccl_hcas(ports: JobPorts) -> JobAdvice:
+RAILS_SINCE, RAILS_BEFORE = "2.30.7", "2.30.4"
+"""The first release that reads a rail and a plane behind a port, and the last that skips them."""
+
+
+def _nccl_hcas(ports: JobPorts, rails: Mapping[str, int] | None) -> Iterator[JobAdvice]:
     given = port_list(JobVariable.NCCL_IB_HCA, ports)
-    return JobAdvice(
+    plain = JobAdvice(
         variable=JobVariable.NCCL_IB_HCA,
         value=given.value,
         library="NCCL",
         since="2.5.6" if len(ports.ports) <= FEW else "2.18.5",
         reason=given.reason,
         source=f"{_GUIDE}; {_SOURCES} src/transport/net_ib/init.cc, src/misc/utils.cc",
+    )
+    known = {} if rails is None else {hca.name: rails.get(hca.name) for hca, _ in ports.ports}
+    if rails is None or given.value is None:
+        yield plain
+        return
+    if missing := [name for name, rail in known.items() if rail is None]:
+        yield replace(
+            plain, reason=f"{given.reason}; the rail of {', '.join(missing)} is not known"
+        )
+        return
+    yield replace(plain, until=RAILS_BEFORE)
+    entries = (f"{hca.name}:{number}:{known[hca.name]}" for hca, number in ports.ports)
+    yield replace(
+        plain,
+        value=f"={','.join(entries)}",
+        since=RAILS_SINCE,
+        reason=f"{given.reason}, each with its rail, numbered as in the fabric",
     )
 
 
@@ -242,16 +267,34 @@ def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
         source=source,
     )
     sparse = {port: table for port, table in tables.items() if _stops_the_search(table)}
+    own = any(_addresses(table) for table in tables.values())
     if sparse:
         yield _sparse_gid_index(next(iter(sparse)), tables)
+    elif own:
+        yield JobAdvice(
+            variable=name,
+            value=None,
+            library="NCCL",
+            since="2.21.5",
+            until="2.25.1",
+            reason="NCCL finds the entry of each port itself on the host's network; a job with an "
+            "address of its own on these ports, in another network namespace, needs the index of "
+            "that address (`show_gids`), as these releases end with an error on the host's",
+            source=f"NVIDIA/nccl issue 1573; {source}",
+        )
     yield JobAdvice(
         variable=name,
         value=None,
         library="NCCL",
-        since="2.26.2" if sparse else "2.21.5",
+        since="2.26.2" if own else "2.21.5",
         reason="NCCL finds the entry of each port itself, in the network that the job is in",
         source=source,
     )
+
+
+def _addresses(gids: Sequence[Gid]) -> list[Gid]:
+    """Return the entries with an IPv4 address."""
+    return [gid for gid in gids if _IPV4.fullmatch(gid.gid.lower()) is not None]
 
 
 def _stops_the_search(gids: Sequence[Gid]) -> bool:
@@ -259,8 +302,10 @@ def _stops_the_search(gids: Sequence[Gid]) -> bool:
 
     From the second IPv4 entry on, these releases read the type of each and of the one chosen so
     far, and give up where the kernel refuses it: its interface is in another network namespace.
+    Entries that are not set, and those of IPv6, stop nothing, wherever they are: their types are
+    not read (``src/transport/net_ib.cc``, ncclUpdateGidIndex).
     """
-    addresses = [gid for gid in gids if _IPV4.fullmatch(gid.gid.lower()) is not None]
+    addresses = _addresses(gids)
     return len(addresses) > 1 and any(gid.type is None for gid in addresses)
 
 

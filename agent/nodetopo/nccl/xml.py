@@ -9,7 +9,7 @@ unknown is written (rules: NCCL's xml.cc, topo.cc).
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from nodetopo.errors import UnreadableError
@@ -129,6 +129,15 @@ def topology_xml(snapshot: Snapshot) -> str:
 def is_in_use(hca: Hca) -> bool:
     """Return whether NCCL would use *hca*: it leaves out ports that are not active."""
     return not hca.ports or any(map(_is_up, hca.ports))
+
+
+def switches(path: PciPath) -> tuple[PciAddress, ...]:
+    """Return the switches above a device, the uppermost first, each as its upstream port.
+
+    NCCL keeps every second hop, from the device up (xml.cc), which drops each switch's downstream
+    port and the root port.
+    """
+    return path.hops[:-1] if path.is_collapsed else path.hops[-3::-2][::-1]
 
 
 def is_function(hca: Hca) -> bool:
@@ -263,10 +272,7 @@ class _Tree:
         """Return the ``pci`` element of *device*, under the switches of its path."""
         assert device.path is not None
         assert device.pci is not None
-        # NCCL keeps every second hop, from the device up (xml.cc): that drops each switch's
-        # downstream port, and the root port.
-        hops = device.path.hops
-        above = hops[:-1] if device.path.is_collapsed else hops[-3::-2][::-1]
+        above = switches(device.path)
         parent = self.cpu(device.numa_node)
         for depth, address in enumerate(above, 1):
             known = self._bridges.get(address, PciBridge(address=address))
@@ -281,9 +287,7 @@ class _Tree:
             parent = self._child(parent, device.numa_node, above[:depth], attributes)
         function = device.function or default
         if function.pci_class is None:
-            function = PciFunction(
-                pci_class=default.pci_class, vendor=function.vendor, device=function.device
-            )
+            function = replace(function, pci_class=default.pci_class)
         link = device.pcie if isinstance(device, Gpu) and device.pcie else None
         attributes = _pci(
             device.pci, function, self._narrowest(link or function.link, device.path, device.pci)

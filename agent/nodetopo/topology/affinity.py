@@ -164,6 +164,16 @@ def rails(snapshot: Snapshot) -> tuple[Rail, ...]:
     return tuple(result)
 
 
+def rail_numbers(snapshot: Snapshot) -> dict[str, int]:
+    """Return the number of the rail of each HCA that is certainly on one, by name."""
+    return {
+        hca.name: rail.number
+        for rail in rails(snapshot)
+        if rail.number is not None
+        for hca in rail.hcas
+    }
+
+
 def _groups(
     pairs: Iterable[tuple[int, int]],
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

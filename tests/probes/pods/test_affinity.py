@@ -9,7 +9,7 @@ from nodetopo.probes.pods.affinity import HOSTNAME, are_apart, company_of
 _LABELS = {"app": "nccl", "role": "worker"}
 
 
-def _apart(term: dict[str, Any], labels: dict[str, str], namespace: str = "ml") -> bool:
+def _apart(term: dict[str, Any], labels: dict[str, str], namespace: str = "ml") -> bool | None:
     terms = [{"topologyKey": HOSTNAME, **term}]
     rule = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     spec = {"affinity": {"podAntiAffinity": rule}}

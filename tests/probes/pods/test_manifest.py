@@ -212,3 +212,42 @@ def test_a_manifest_that_cannot_be_used_names_the_document_and_the_field(
     with pytest.raises(InputError) as caught:
         pods_from_manifest(text.replace("SPEC", SPEC))
     assert str(caught.value).startswith(message)
+
+
+AMOUNT = "spec.containers[0].resources.limits"
+NODES = "{kind: Job, metadata: {name: j}, spec: {parallelism: $NUM_NODES, template: {spec: SPEC}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (NODES, "(Job j): spec.parallelism: this is the placeholder $NUM_NODES — replace it"),
+        (
+            pod_with("{limits: {nvidia.com/gpu: <gpus per node>}}"),
+            f"(Pod p): {AMOUNT}.nvidia.com/gpu: this is the placeholder <gpus per node> — replace",
+        ),
+        (
+            pod_with('{limits: {memory: "${MEMORY}Gi"}}'),
+            f"(Pod p): {AMOUNT}.memory: this has the placeholder ${{MEMORY}} — replace it",
+        ),
+        (
+            "{kind: Pod, metadata: {name: $USER-job}, spec: SPEC}",
+            "metadata.name: this has the placeholder $USER — replace it",
+        ),
+        (
+            "kind: Pod\nspec:\n  containers: {{ .Values.containers }}\n",
+            "in line 3; line 3 has the placeholder {{ .Values.containers }} — replace it, or",
+        ),
+        ("{{- if .Values.on }}\nkind: Pod\n{{- end }}\n", "line 1 has the placeholder {{- if .Val"),
+    ],
+)
+def test_a_placeholder_is_called_that(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        pods_from_manifest(text.replace("SPEC", SPEC))
+    assert message in str(caught.value)
+
+
+def test_a_placeholder_that_kubernetes_takes_is_no_error() -> None:
+    command = '"$(NAME)", "${HOME}", "<a>", "{{ .x }}"'
+    text = pod_with("{}").replace("image: x", f"image: x, command: [{command}]")
+    assert len(pods_from_manifest(text)) == 1

@@ -249,3 +249,43 @@ def test_files_as_people_have_them(field: Path, name: str, is_lossless: bool, pr
     found = _report((field / "migrate" / f"{name}.yaml").read_text("utf-8"))
     assert found.is_lossless is is_lossless
     assert program in found.findings[0].program
+
+
+_HAMI_FLAGS = ["--config-file=/device-config.yaml", "--mig-strategy=none"]
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": "docker.io/projecthami/hami:v2.7.0", "command": ["nvidia-device-plugin"]},
+        {"image": "a/b:1", "command": ["nvidia-device-plugin", "--disable-core-limit=false"]},
+        {"image": "a/b:1", "args": ["nvidia-device-plugin", "--device-split-count=10"]},
+    ],
+)
+def test_hamis_plugin_is_not_nvidias_though_its_command_is(container: dict[str, Any]) -> None:
+    container = {"name": "device-plugin", **container}
+    container["command"] = [*container.get("command", []), *_HAMI_FLAGS]
+    monitor = {"name": "vgpu-monitor", "image": container["image"], "command": ["vGPUmonitor"]}
+    document = _plugin(container)
+    document["spec"]["template"]["spec"]["containers"].append(monitor)
+    found = _report(document)
+    (lost,) = (it for it in found.findings if it.verdict is not Verdict.NOT_OURS)
+    assert (lost.verdict, lost.program) == (Verdict.DIFFERS, "HAMi's device plugin")
+    assert "nvidia.com/gpumem" in lost.means
+    assert "of two plugins the kubelet keeps one" in lost.means
+    assert found.is_lossless is False
+
+
+def test_hamis_values_are_its_own() -> None:
+    values = {
+        "resourceMem": "nvidia.com/gpumem",
+        "devicePlugin": {"deviceSplitCount": 10, "migStrategy": "none", "tolerations": []},
+        "scheduler": {"kubeScheduler": {"enabled": True}},
+    }
+    (lost,) = _judged(values)
+    assert (lost.verdict, lost.program) == (Verdict.DIFFERS, "HAMi's device plugin")
+
+
+def test_nvidias_plugin_stays_nvidias() -> None:
+    container = {"name": "nvidia-device-plugin-ctr", "command": ["nvidia-device-plugin"]}
+    assert {it.program for it in _judged(_plugin(container))} == {"NVIDIA's device plugin"}

@@ -28,10 +28,21 @@ def add(parser: Parser) -> None:
         metavar="PATH",
         help="path of the job's topology file for NCCL (default: none)",
     )
+    env.add_argument(
+        "--rails",
+        action="store_true",
+        help="give NCCL from 2.30.7 on the rail of each HCA; only if every node connects each rail "
+        "to the same leaf switch",
+    )
     add_output(env, formats=(*FORMATS, CONF, POD))
     add_source(env)
     env.set_defaults(module="nccl.env")
     xml = add_command(what, "xml", "print the topology as a file for NCCL_TOPO_FILE")
+    xml.add_argument(
+        "--like",
+        metavar="HOST.json",
+        help="snapshot of the host of this virtual machine, whose PCIe switches the file gets",
+    )
     add_output(xml)
     add_source(xml)
     xml.set_defaults(module="nccl.xml")

@@ -21,6 +21,7 @@ from nodetopo.nccl.advice import JobAdvice, advise, checked_version, for_one_job
 from nodetopo.nccl.job import NIC_SELECTION, JobVariable
 from nodetopo.nccl.variables import NEWEST
 from nodetopo.rdma.pairing import Pairing
+from nodetopo.topology.affinity import rail_numbers
 from nodetopo.topology.matrix import word as level
 
 ENV_SCHEMA = "nodetopo/nccl-env/v1"
@@ -50,7 +51,8 @@ def run(args: Namespace) -> int:
         raise UnreadableError("could not tell which HCAs there are", cure)
     gpus = _gpus(snapshot, args.gpus)
     hcas = nearest_set(snapshot, gpus) if args.hcas is None else _hcas(snapshot, args.hcas)
-    every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path)
+    numbers = rail_numbers(snapshot) if args.rails else None
+    every = advise(snapshot, gpus, hcas, nccl=version, topology_file=path, rails=numbers)
     if args.only is not None:
         every = _only(every, [word.strip() for word in args.only.split(",") if word.strip()])
     every = for_one_job(every)

@@ -17,10 +17,18 @@ from nodetopo.formats.fields import (
     text,
     unexpected,
 )
+from nodetopo.formats.placeholders import RENDER, bare_expression
 from nodetopo.formats.repeated import repeated_keys
 from nodetopo.model.kubernetes import Release
 from nodetopo.model.pod import Pod
-from nodetopo.probes.pods.affinity import Company, are_apart, company_of
+from nodetopo.probes.pods.added_labels import added_labels
+from nodetopo.probes.pods.affinity import (
+    Company,
+    are_apart,
+    company_of,
+    mates_of,
+    open_questions,
+)
 from nodetopo.probes.pods.checked import Kind, check_object, check_spec, check_template, kind_of
 from nodetopo.probes.pods.defaults import (
     LIMIT_RANGE,
@@ -101,8 +109,21 @@ class Manifest(NamedTuple):
     warnings: tuple[str, ...]
 
     def are_apart(self, one: int, other: int) -> bool:
-        """Return whether anti-affinity keeps two pods, or replicas of one, off one node."""
-        return are_apart(self.companies[one], self.companies[other])
+        """Return whether anti-affinity keeps two pods, or replicas of one, off one node.
+
+        False where that is not known, which :attr:`questions` says.
+        """
+        return bool(are_apart(self.companies[one], self.companies[other]))
+
+    def mates(self, at: int) -> tuple[tuple[int, ...], ...]:
+        """Return the pods that affinity keeps the pod at position *at* with, for each term."""
+        return mates_of(at, self.companies)
+
+    @property
+    def questions(self) -> Iterator[str]:
+        """What the manifest leaves open about affinity, a sentence a pod."""
+        names = [f"{pod.namespace}/{pod.name}" for pod in self.pods]
+        return open_questions(self.companies, names)
 
 
 def pods_from_manifest(text: str, server: Release | None = None) -> tuple[Pod, ...]:
@@ -131,7 +152,10 @@ def read_manifest(text: str, server: Release | None = None) -> Manifest:
         warnings = _lost(text)
         documents = [it for it in load_all(text, may_repeat=True) if it is not None]
     except ValueError as error:
-        raise InputError(f"the manifest cannot be used: {error}", "correct it") from None
+        problem, cure = f"the manifest cannot be used: {error}", "correct it"
+        if (found := bare_expression(text)) is not None:
+            problem, cure = f"{problem}; line {found[0]} has the placeholder {found[1]}", RENDER
+        raise InputError(problem, cure) from None
     contents = _Contents()
     for number, document in enumerate(documents, start=1):
         names = (dig(document, "kind"), dig(document, "metadata", "name"))
@@ -220,7 +244,9 @@ def _read(document: Any, contents: _Contents, expected: str | None = None) -> No
         known = None if is_volcano else kind_of({"kind": kind, **document})
         if known is not None:
             check_object({"kind": kind, **document}, known)
-        contents.pods.extend(_planned(document, kind, template, known) for template in found)
+        contents.pods.extend(
+            _planned(document, kind, template, known, is_volcano=is_volcano) for template in found
+        )
         if len(contents.pods) > MAX_PODS:
             raise DecodeError("", f"more than {MAX_PODS} pods", "split the manifest")
     elif kind in ELSEWHERE:
@@ -266,7 +292,9 @@ class Template:
     replicas: int | None
 
 
-def _planned(document: Object, kind: str, template: Template, known: Kind | None) -> _Planned:
+def _planned(
+    document: Object, kind: str, template: Template, known: Kind | None, *, is_volcano: bool
+) -> _Planned:
     """Return the pod of *template*; *known* is the kind if it is one of Kubernetes itself."""
     spec = template.content["spec"]
     if not template.path:
@@ -300,11 +328,13 @@ def _planned(document: Object, kind: str, template: Template, known: Kind | None
     except DecodeError as error:
         is_inside = not error.path.startswith("metadata")
         raise error.under(at) if is_inside else error from None
+    name = text(own, "name")
+    added = added_labels(kind, name, template.role, is_volcano=is_volcano)
     return _Planned(
         pod=replace(pod, owner_kind=kind, replicas=template.replicas),
         stated=stated,
         path="",
-        company=company_of(pod.namespace, inner, spec),
+        company=company_of(pod.namespace, inner, spec, added),
     )
 
 

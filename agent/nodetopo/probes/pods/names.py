@@ -12,6 +12,7 @@ from typing import Any
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.fields import Object, as_items, as_text, items, object_at, text_at, texts_at
+from nodetopo.formats.placeholders import unfilled
 
 MAX_LABEL = 63
 """Characters of a DNS label, of the value of a label, and of the last part of its key."""
@@ -44,7 +45,8 @@ def refused(path: str, value: object, said: str, cure: str) -> DecodeError:
     """Return the error for a *value* that the API server refuses with the message *said*."""
     text = str(value)
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return DecodeError(path, f"the API server refuses {shown!r}: {said}", cure)
+    problem = f"the API server refuses {shown!r}: {said}"
+    return unfilled(path, value) or DecodeError(path, problem, cure)
 
 
 def required(path: str, cure: str) -> DecodeError:

@@ -80,6 +80,28 @@ class Substitutes:
             yield f"{len(known)} {kind}{'' if len(known) == 1 else 's'} replaced"
 
 
+_TELLING = 16
+"""Characters of an identity that is no substitute by chance."""
+
+MOST_DEVICES = 256
+"""Numbers that :func:`is_substituted` tries; a node has fewer GPUs and HCAs."""
+
+
+def is_substituted(snapshot: Snapshot) -> bool:
+    """Return whether the UUIDs of GPUs or the GUIDs of HCAs in *snapshot* are substitutes.
+
+    Substitutes are numbered, so that those of two snapshots are equal for different devices.
+    """
+    identities = [("GPU UUID", gpu.uuid or "") for gpu in snapshot.gpus[:1]]
+    identities += [("GUID", hca.node_guid or "") for hca in (snapshot.hcas or ())[:1]]
+    return any(
+        _invented(kind, number, original) == original
+        for kind, original in identities
+        if len(original) >= _TELLING
+        for number in range(MOST_DEVICES)
+    )
+
+
 def _originals(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     for gpu in snapshot.gpus:
         yield "serial number", gpu.serial or ""

@@ -12,7 +12,7 @@ from nodetopo.tools.migrate import charts
 from nodetopo.tools.migrate.charts import Table
 from nodetopo.tools.migrate.nodes import below, items_of, text_of
 from nodetopo.tools.migrate.nvidia import PLUGIN
-from nodetopo.tools.migrate.owners import DRA_DRIVER, EFA, NETWORK_OPERATOR, OWNERS, Owner
+from nodetopo.tools.migrate.owners import DRA_DRIVER, EFA, NETWORK_OPERATOR, OWNERS, Owner, is_hami
 
 OURS = "nodetopo"
 """Our own program, as a container or as a section of NVIDIA's file."""
@@ -134,6 +134,8 @@ def siblings_of(table: Table, path: str) -> tuple[str, ...]:
 
 def program_of(container: Value) -> str:
     """Return whose program a container runs, by its command, its name and its image."""
+    if is_hami(container):  # its command is NVIDIA's
+        return charts.OTHER
     command = next(iter(items_of(below(container, "command"))), None)
     image = re.split("[@:]", text_of(below(container, "image")).rpartition("/")[2])[0]
     words = (text_of(command).rpartition("/")[2], text_of(below(container, "name")), image)

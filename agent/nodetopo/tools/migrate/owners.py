@@ -4,7 +4,8 @@ Sources: NVIDIA/mig-parted ``deployments``, ``examples`` (v0.15); gpu-operator `
 and ``api/nvidia/v1alpha1/gpucluster_types.go`` (main of 2026-08); Mellanox/network-operator
 ``values.yaml`` of all releases and ``api/v1alpha1``; kubernetes-sigs/dra-driver-nvidia-gpu
 ``deployments/helm`` (main of 2026-08); aws/eks-charts ``aws-efa-k8s-device-plugin``;
-sriov-network-device-plugin ``README.md``.
+sriov-network-device-plugin ``README.md``; Project-HAMi/HAMi ``charts/hami`` and
+``cmd/device-plugin/nvidia/vgpucfg.go`` (main of 2026-08).
 """
 
 import re
@@ -87,7 +88,38 @@ VGPU_MANAGER = Owner(
     keys=("vgpu-configs",),
     means="stays with the vGPU device manager",
 )
-OWNERS = (MIG_MANAGER, NETWORK_OPERATOR, DRA_DRIVER, EFA, SRIOV, VGPU_MANAGER)
+HAMI = Owner(
+    program="HAMi's device plugin",
+    keys=_keys(
+        "resourceMem resourceMemPercentage resourceCores resourcePriority mockDevicePlugin"
+        " schedulerName legacyMetrics devicePlugin.deviceSplitCount"
+        " devicePlugin.deviceMemoryScaling devicePlugin.deviceCoreScaling"
+        " devicePlugin.disablecorelimit devicePlugin.nvidiaNodeSelector"
+        " scheduler.defaultSchedulerPolicy scheduler.kubeScheduler"
+    ),
+    means=f"nodetopo has no nvidia.com/gpumem and nvidia.com/gpucores; {TWO_PLUGINS}",
+    verdict=Verdict.DIFFERS,
+)
+OWNERS = (MIG_MANAGER, NETWORK_OPERATOR, DRA_DRIVER, EFA, SRIOV, VGPU_MANAGER, HAMI)
+
+_HAMI_FLAGS = (
+    "device-split-count",
+    "device-memory-scaling",
+    "device-cores-scaling",
+    "disable-core-limit",
+)
+"""Of HAMi's plugin alone, whose command is that of NVIDIA's."""
+
+
+def is_hami(container: Value) -> bool:
+    """Return whether a container runs HAMi's device plugin: by its image, or flags of its own."""
+    words = [*items_of(below(container, "command")), *items_of(below(container, "args"))]
+    flags = {text_of(it).lstrip("-").partition("=")[0] for it in words}
+    image = re.split("[@:]", text_of(below(container, "image")).rpartition("/")[2])[0]
+    command = text_of(next(iter(words), None)).rpartition("/")[2]
+    is_its_image = image == "hami" and command.endswith("device-plugin")
+    return is_its_image or not flags.isdisjoint(_HAMI_FLAGS)
+
 
 NFD_RULES = "stays with NFD; rules may select by nodetopo's labels where those go through NFD"
 
@@ -138,6 +170,8 @@ _SOCKETS = "device-plugins"
 
 def judged_container(container: Value, spec: Value) -> tuple[str, Verdict, str]:
     """Return the program, the verdict and what it means, for a container of another program."""
+    if is_hami(container):
+        return HAMI.program, HAMI.verdict, HAMI.means
     names = [text_of(below(container, "name")), text_of(below(container, "image"))]
     commands = [text_of(it) for it in items_of(below(container, "command"))]
     words = [re.split("[@:]", word.rpartition("/")[2])[0] for word in (*commands[:1], *names)]

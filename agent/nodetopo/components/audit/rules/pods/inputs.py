@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from nodetopo.checks.inputs import listed as listed  # noqa: PLC0414 - its users are here
 from nodetopo.checks.rule import Missing
 from nodetopo.components.audit.rules.gpu_pods import (
     GPU,
@@ -18,9 +19,6 @@ from nodetopo.model.hca import Hca, HcaKind, LinkLayer
 from nodetopo.model.pod import Container, Pod, at_once
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.domains import cluster_uuid
-
-FEW = 5
-"""Names that a sentence lists before it counts the rest."""
 
 _RDMA_WORDS = frozenset({"rdma", "roce", "hca", "hcas", "ib", "infiniband", "efa"})
 """Parts of the names of resources that stand for RDMA devices."""
@@ -97,13 +95,6 @@ def effective(pod: Pod) -> Mapping[str, int]:
     held = {name: amount for name, amount in at_once(pod, asked).items() if amount > 0}
     whole = {**(pod.limits or {}), **(pod.requests or {})}
     return {**held, **{name: whole[name] for name in whole if not is_extended(name)}}
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return *names* as a sentence has them, of many only the first few and how many more."""
-    every = list(names)
-    more = f" and {len(every) - FEW} more" if len(every) > FEW else ""
-    return ", ".join(every[:FEW]) + more
 
 
 def missing_specs(snapshot: Snapshot) -> tuple[Missing, ...]:
