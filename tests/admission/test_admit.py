@@ -190,7 +190,9 @@ def test_a_resource_that_no_plugin_offers_is_passed_over() -> None:
     assert found.admitted
     assert found.containers[0].devices == {}
     (why,) = found.why
-    assert why.startswith("example.com/none: no device plugin offers it here; the kubelet passes")
+    assert why.startswith(
+        "example.com/none: no device plugin advertises it here; the kubelet ignores"
+    )
 
 
 def test_whole_cores_are_a_verdict_of_their_own() -> None:
@@ -303,7 +305,7 @@ def test_a_pod_that_must_be_beside_another_needs_no_third() -> None:
 
     assert (found.admitted, found.not_beside, found.beside) == (True, ("ml/a",), ("ml/b",))
     assert found.why[0] == "required affinity keeps it on the node of ml/b"
-    without = "what follows is the answer of the node without the manifest's pods but ml/b"
+    without = "the answer below is for the node without the manifest's pods but ml/b"
     assert without in found.why
     either = admit(node(), pods, mates=_with((0, 1))).pods[2]
     assert (either.not_beside, either.beside) == (("ml/b",), ("ml/a",))
@@ -431,7 +433,7 @@ def test_a_claim_is_not_seen_and_its_cpus_are_predicted_all_the_same() -> None:
     assert found.admitted
     unseen, cpus = found.why[-2:]
     assert unseen.startswith("container work gets devices by the claim gpus: the Topology Manager")
-    assert cpus == "its 4 CPUs would be of NUMA 0, wherever the claim's GPUs are"
+    assert cpus == "its 4 CPUs would come from NUMA 0, wherever the claim's GPUs are"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_pod_without_requests_has_no_verdict_and_those_after_it_have_none() ->
     first, second = admit(node(), [blank, pod("after", _WORK)]).pods
 
     assert first.missing == ("its QoS class", "its containers' requests and limits")
-    assert second.missing == ("the verdict on ml/blank, which decides what is left for others",)
+    assert second.missing == ("the verdict on ml/blank, which determines the remaining resources",)
 
 
 def test_the_gate_that_pins_whole_pods_is_not_guessed_at() -> None:

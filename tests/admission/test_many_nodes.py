@@ -99,7 +99,7 @@ def test_before_1_36_devices_of_34_nodes_are_never_given(policy: str) -> None:
     assert found.admitted is None
     (text,) = found.missing
     assert text == (
-        "a kubelet that answers: its Device Manager for nvidia.com/gpu goes through all "
+        "an answer from the kubelet: its Device Manager for nvidia.com/gpu tries all "
         "17,179,869,183 sets of 34 NUMA nodes (kubernetes issue 135541); kubelets from 1.36 on "
         "take only nodes that have devices"
     )
@@ -123,7 +123,7 @@ def test_no_release_pins_memory_of_34_nodes(version: str, policy: str) -> None:
     found = _ask(static, container(cpus=2, gib=4))
 
     assert found.admitted is None
-    assert "its Memory Manager goes through all 17,179,869,183 sets" in found.missing[0]
+    assert "its Memory Manager tries all 17,179,869,183 sets" in found.missing[0]
     assert found.missing[0].endswith("memoryManagerPolicy None avoids it")
     assert _ask(static, container(cpus=0.5)).admitted is True  # not Guaranteed
 
@@ -132,8 +132,8 @@ def test_what_pods_after_one_without_a_verdict_find_is_not_known() -> None:
     asked = [pod("one", container(gpus=1)), pod("two", container(cpus=1))]
     first, second = admit(_gb200(_OLD), asked).pods
 
-    assert first.missing[0].startswith("a kubelet that answers")
-    assert second.missing == ("the verdict on ml/one, which decides what is left for others",)
+    assert first.missing[0].startswith("an answer from the kubelet")
+    assert second.missing == ("the verdict on ml/one, which determines the remaining resources",)
 
 
 def _grid(
@@ -186,7 +186,7 @@ def test_up_to_27_nodes_with_cpus_are_answered_without_going_through_their_sets(
     assert work.why[0].startswith("cpu: prefers NUMA 0+1+2+3+4 or NUMA 0+1+2+3+5 or ")
     assert work.why[0].endswith(" or one of 80,726 more")
     beyond = _ask(_grid(28, cpus=2), container(cpus=9, gib=1)).missing
-    assert "its CPU Manager goes through all 268,435,455 sets of 28 NUMA nodes" in beyond[0]
+    assert "its CPU Manager tries all 268,435,455 sets of 28 NUMA nodes" in beyond[0]
 
 
 def test_of_64_nodes_those_that_have_the_resource_count() -> None:
@@ -222,11 +222,11 @@ def test_minutes_in_which_nobody_else_is_admitted_are_told() -> None:
     assert quick.why == ()
     (text,) = _ask(_grid(15, cpus=2, gpus=15), container(gpus=1, cpus=1, gib=1)).why
     assert text == (
-        "the kubelet goes through 1,073,676,289 combinations of sets of NUMA nodes: some 5 min, in "
+        "the kubelet tries 1,073,676,289 combinations of sets of NUMA nodes: about 5 min, during "
         "which it admits no other pod"
     )
     (text,) = _ask(_grid(24, cpus=2), container(cpus=1, gib=1)).why
-    assert text.startswith("the kubelet goes through 16,777,215 combinations")
+    assert text.startswith("the kubelet tries 16,777,215 combinations")
 
 
 def test_as_many_sets_as_are_not_compared_have_no_answer() -> None:

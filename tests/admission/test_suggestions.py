@@ -56,7 +56,7 @@ def _without_memory_manager(snapshot: Snapshot) -> Snapshot:
 def test_cpus_and_memory_that_take_as_many_nodes_are_found() -> None:
     assert _changed(node(), _WIDE).changes[1] == (
         "container work: 17 CPUs and 33Gi of memory instead of 4 and 8Gi, "
-        "so that both take 2 NUMA nodes"
+        "so that both span 2 NUMA nodes"
     )
 
 
@@ -136,13 +136,13 @@ def test_why_names_what_is_free_in_pieces_only_and_what_is_not_free() -> None:
     pieces = with_gpus_held(node(), 0, 1, 4, 5)
 
     scattered = (
-        "3 nvidia.com/gpu: free on 2 NUMA nodes together only, "
-        "while fewer nodes have as many installed, which counts"
+        "3 nvidia.com/gpu: free only on 2 NUMA nodes together, "
+        "but fewer have that many installed, which is what the kubelet counts"
     )
     assert scattered in _changed(pieces, container(gpus=3)).why
     assert "5 nvidia.com/gpu: fewer are free" in _changed(pieces, container(gpus=5)).why
     single = node(topology_manager_policy="single-numa-node")
-    wide = "5 nvidia.com/gpu: more than one NUMA node has, they take 2"
+    wide = "5 nvidia.com/gpu: no single NUMA node has that many, they span 2"
     assert wide in _changed(single, container(gpus=5)).why
 
 
@@ -158,7 +158,7 @@ def test_why_names_devices_that_are_near_no_numa_node_of_the_machine() -> None:
     told = tuple(PlacedDevice(resource=GPU, id=f"GPU-{it}", numa_nodes=(-1,)) for it in range(8))
     found = _changed(with_devices(node(), told), container(gpus=1))
 
-    assert found.why[-1] == "1 nvidia.com/gpu: their plugin names no NUMA node of this machine"
+    assert found.why[-1] == "1 nvidia.com/gpu: their plugin reports no NUMA node of this machine"
 
 
 def test_less_is_offered_where_all_requests_together_are_too_much() -> None:
@@ -194,7 +194,7 @@ def test_both_may_have_to_shrink() -> None:
 
     assert changes[0] == (
         "container work: 16 CPUs and 32Gi of memory instead of 20 and 40Gi, "
-        "so that both take 1 NUMA node"
+        "so that both span 1 NUMA node"
     )
     assert changes[1] == "container work: 5 nvidia.com/gpu instead of 1"
 

@@ -232,7 +232,7 @@ def test_a_rejection_that_nothing_helps_says_so(cli: Cli, tmp_path: Path) -> Non
     nothing_left = with_gpus_held(node(), *range(8))
     outcome = _admit(cli, tmp_path, FITS, "--policy", "none", seen=nothing_left)
 
-    assert "    → neither one change nor two were found that would admit it\n" in outcome.out
+    assert "    → no single change and no pair of changes would admit it\n" in outcome.out
 
 
 def test_the_worked_example_of_the_page_is_what_is_printed(cli: Cli, tmp_path: Path) -> None:

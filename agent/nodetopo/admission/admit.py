@@ -186,7 +186,8 @@ def admit(
             )
             # What this pod would leave for the pods after it is not known either.
             name = f"{pod.namespace}/{pod.name}"
-            missing = missing or (f"the verdict on {name}, which decides what is left for others",)
+            question = f"the verdict on {name}, which determines the remaining resources"
+            missing = missing or (question,)
         answers.append(answer)
     return Admission(
         policy=settings.topology_manager_policy if settings is not None else None,

@@ -158,7 +158,7 @@ class Devices:
         return aligned | _filled(chosen, needed - len(aligned), near, rest)
 
     def _walked(self) -> int:
-        """Return the NUMA nodes whose sets the kubelet goes through.
+        """Return the NUMA nodes whose sets the kubelet tries.
 
         Raises:
             Missing: it does not come to an end with them, or might not.

@@ -57,5 +57,5 @@ def check_walk(nodes: int, manager: str, remedy: str) -> None:
         remedy: words on how to spare it this.
     """
     if nodes > MOST_WALKED:
-        sets = f"goes through all {2**nodes - 1:,} sets of {nodes} NUMA nodes"
-        raise Missing(f"a kubelet that answers: its {manager} {sets} ({_STALL}); {remedy}")
+        sets = f"tries all {2**nodes - 1:,} sets of {nodes} NUMA nodes"
+        raise Missing(f"an answer from the kubelet: its {manager} {sets} ({_STALL}); {remedy}")

@@ -23,10 +23,10 @@ Nodes = tuple[int, ...]
 _OF_MEMORY = "[memorymanager]"
 """In the kubelet's messages."""
 _GROUPS = (
-    "the Memory Manager gives a NUMA node to containers either alone or, as long as they run, "
-    "together with the same others: so much memory is not free in any way that this allows"
+    "the Memory Manager gives a NUMA node to containers either alone or, while they run, together "
+    "with the same other nodes: no allowed combination has that much free memory"
 )
-_PASSED_OVER = "the kubelet passes over it, and the scheduler places no such pod here"
+_PASSED_OVER = "the kubelet ignores it, and the scheduler places no such pod here"
 _MOST_SETS = 4
 """Sets of NUMA nodes that are named; more are counted."""
 _STEPS_OF_A_SET, _STEPS_OF_OTHERS = {"cpu": 100}, 10
@@ -44,12 +44,12 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     elif pins and asks_as_a_pod(pod):
         yield "the pod states resources as a whole: neither its CPUs nor its memory are aligned"
     if node.topology is None:
-        yield "policy none: nothing is aligned, devices come as their plugin prefers"
+        yield "policy none: nothing is aligned, and the plugin's preference decides"
     requested = {name for it in pod.containers for name in it.limits or {} if "/" in name}
     allocatable = node.room.allocatable if node.room else {}
     for name in sorted(requested - node.devices.keys()):
         if not allocatable.get(name):
-            yield f"{name}: no device plugin offers it here; {_PASSED_OVER}"
+            yield f"{name}: no device plugin advertises it here; {_PASSED_OVER}"
     yield from _of_time(outcome)
     if refusal is None:
         return
@@ -61,7 +61,7 @@ def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
     failed = next(it for it in reversed(outcome.containers) if it.hints or it.merged)
     is_single = node.topology.policy == SINGLE
     who = "the whole pod" if node.scope == "pod" else f"container {failed.container.name}"
-    where = "come from one and the same NUMA node" if is_single else "prefer the same NUMA nodes"
+    where = "come from a single NUMA node" if is_single else "prefer the same NUMA nodes"
     yield f"under policy {node.topology.policy} all resources of {who} must {where}"
     yield from _disagreement(node, failed, is_single=is_single)
 
@@ -82,8 +82,8 @@ def _of_time(outcome: PodOutcome) -> Iterator[str]:
         if combinations + of_sets > steps:
             longest, steps = combinations, combinations + of_sets
     if steps >= PER_MINUTE:
-        minutes = f"some {steps // PER_MINUTE} min, in which it admits no other pod"
-        yield f"the kubelet goes through {longest:,} combinations of sets of NUMA nodes: {minutes}"
+        minutes = f"about {steps // PER_MINUTE} min, during which it admits no other pod"
+        yield f"the kubelet tries {longest:,} combinations of sets of NUMA nodes: {minutes}"
 
 
 def of_company(
@@ -110,7 +110,7 @@ def of_company(
         if _OF_MEMORY in refusal.message:
             yield _GROUPS
     others = "other pods" if not mates else f"pods but {listed(mates)}"
-    yield f"what follows is the answer of the node without the manifest's {others}"
+    yield f"the answer below is for the node without the manifest's {others}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -142,11 +142,11 @@ def of_claims(
         who = f"container {container.name} gets devices by the claim {names}"
         if len(container.claims) > 1:
             who = f"container {container.name} gets devices by the claims {names}"
-        yield f"{who}: the Topology Manager does not see them, and a verdict says nothing of them"
+        yield f"{who}: the Topology Manager does not see them, and the verdict does not cover them"
         if not each.exclusive_cpus or outcome.refusal is not None:
             continue
         numa = nodes(each.cpus)
-        pinned = f"its {each.exclusive_cpus} CPUs would be of NUMA {'+'.join(map(str, numa))}"
+        pinned = f"its {each.exclusive_cpus} CPUs would come from NUMA {'+'.join(map(str, numa))}"
         there = near.get(container.name)
         if there is None:
             yield f"{pinned}, wherever the claim's GPUs are"
@@ -161,16 +161,16 @@ def of_container(outcome: ContainerOutcome) -> Iterator[str]:
     """Yield the sentences on one container."""
     for name, hints in outcome.hints.items():
         if hints is None:
-            yield f"{name}: no NUMA nodes are told, so none is preferred"
+            yield f"{name}: no NUMA node is reported, so none is preferred"
         elif hints.preferred:
             yield f"{name}: prefers {_sets(hints.preferred)}"
         elif hints.fitting:
             yield f"{name}: could come from {_sets(hints.fitting)}, none preferred"
         else:
-            yield f"{name}: fewer than asked for are free"
+            yield f"{name}: fewer than requested are free"
     merged = outcome.merged
     if merged is not None and merged.mask is not None and outcome.hints:
-        kind = "preferred by all" if merged.preferred else "the best that is left"
+        kind = "preferred by all" if merged.preferred else "the best remaining"
         yield f"together: {_sets(one_set(merged.mask))}, {kind}"
 
 
@@ -194,14 +194,14 @@ def _problem(node: NodeManagers, name: str, hints: Choices, is_single: bool) -> 
     """Return why these hints alone keep the pod out, if they do."""
     width = hints.fitting.narrowest
     if width is None and name in node.devices and node.devices[name].is_elsewhere:
-        return "their plugin names no NUMA node of this machine"
+        return "their plugin reports no NUMA node of this machine"
     if width is None:
         return "fewer are free"
     if not hints.preferred:
-        spread = f"free on {width} NUMA nodes together only" if width > 1 else "free"
-        return f"{spread}, while fewer nodes have as many installed, which counts"
+        spread = f"free only on {width} NUMA nodes together" if width > 1 else "free"
+        return f"{spread}, but fewer have that many installed, which is what the kubelet counts"
     if is_single and not hints.preferred.of_size(1):
-        return f"more than one NUMA node has, they take {width}"
+        return f"no single NUMA node has that many, they span {width}"
     return None
 
 

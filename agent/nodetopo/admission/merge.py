@@ -58,7 +58,7 @@ class TopologyManager:
                 sets than are compared.
         """
         if (combinations := self.combinations(hints_by_manager)) > _MOST_COMBINATIONS:
-            problem = "a kubelet that answers within an hour: it goes through"
+            problem = "an answer from the kubelet within an hour: it tries"
             raise Missing(f"{problem} {combinations:,} combinations of sets of NUMA nodes")
         whole = mask_of(node.id for node in self.nodes)
         best = self._best(self._lists(hints_by_manager), whole)
@@ -67,7 +67,7 @@ class TopologyManager:
         return best, self.policy == BEST_EFFORT or best.preferred
 
     def combinations(self, hints_by_manager: Sequence[Hints]) -> int:
-        """Return how many combinations of hints the kubelet goes through.
+        """Return how many combinations of hints the kubelet tries.
 
         A resource that nothing can serve has one hint, of any nodes.
         """

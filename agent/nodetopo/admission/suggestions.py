@@ -327,7 +327,7 @@ def _of_both(node: NodeManagers, pod: Pod, container: Container) -> Iterator[Var
             f"container {container.name}: {amount_text('cpu', cpus)}{unit_of('cpu', cpus)} and "
             f"{amount_text('memory', size)} of memory instead of "
             f"{amount_text('cpu', cpu.requested)} and {amount_text('memory', memory.requested)}, "
-            f"so that both take {count} NUMA node{'s' * (count > 1)}",
+            f"so that both span {count} NUMA node{'s' * (count > 1)}",
             abs(cpus - cpu.requested) / cpu.requested
             + abs(size - memory.requested) / memory.requested,
             ((position, "cpu"), (position, "memory")),

@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
     if replaced:
         snapshot = replace(snapshot, kubelet=replace(settings, **replaced))
     prefer = preference(snapshot)
-    with progress("looking for what would admit the pods"):
+    with progress("looking for changes that would admit the pods"):
         found = admit(
             snapshot, manifest.pods, prefer=prefer, apart=manifest.are_apart, mates=manifest.mates
         )
@@ -110,7 +110,7 @@ def answer(admission: Admission, node: str | None, style: Style) -> Answer:
             lines += output.table(_grants(container), indent=2 * len(_INDENT)).splitlines()
         changes = pod.changes
         if pod.admitted is False and not changes and not pod.beside:
-            changes = ("neither one change nor two were found that would admit it",)
+            changes = ("no single change and no pair of changes would admit it",)
         lines += [f"{_INDENT}→ {clean(text)}" for text in changes]
     mark, colour, _word = _MARKS[None]
     for text, pods in shared.items():
