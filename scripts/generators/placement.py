@@ -28,22 +28,24 @@ PAGE = Path(__file__).parents[2] / "docs" / "internals" / "placement.md"
 
 MEANING: Mapping[str, str] = MappingProxyType(
     {
-        "degraded": "GPUs of the set that are degraded; less is better",
+        "degraded": "degraded GPUs of the set; fewer is better",
         "bandwidth_gb_s": "GB/s of the set by its model; sets with 94 % of the best are equal",
-        "counts_as_gb_s": "that of the best set, if it has 94 % of it; otherwise its own",
-        "pair_bandwidth_gb_s": "GB/s of all its pairs added up, for three GPUs or more; more is "
-        "better",
-        "numa_nodes": "NUMA nodes that the set spans; from here on less is better, but for one",
+        "counts_as_gb_s": "the best set's GB/s, if the set has 94 % of it; otherwise its own",
+        "pair_bandwidth_gb_s": "sum of GB/s over all pairs, for three GPUs or more; more is "
+                               "better",
+        "numa_nodes": "NUMA nodes that the set spans; from here on less is better, except for the "
+                      "remainder",
         "sockets": "CPU sockets that it spans",
-        "remainder_value": "weighted GB/s that the GPUs left offer later jobs; more is better",
-        "hca_far": "GPUs with no HCA on their socket",
-        "rail_loss": "GPUs that cannot have one of their nearest HCAs for themselves",
-        "hca_distance": "steps to the nearest HCA added up: PIX 1, PXB 2, PHB 3, NODE 4, SYS 5",
-        "hca_nearness": "for one GPU, in place of these three: PIX 5, ... SYS 1, off the socket 0",
-        "broken_partitions": "PCIe-switch or Fabric-Manager pairs that were whole and would not be",
+        "remainder_value": "weighted GB/s of the remaining GPUs for later jobs; more is better",
+        "hca_far": "GPUs without an HCA on their socket",
+        "rail_loss": "GPUs that must share their nearest HCAs",
+        "hca_distance": "sum of steps to the nearest HCA: PIX 1, PXB 2, PHB 3, NODE 4, SYS 5",
+        "hca_nearness": "for one GPU, instead of these three: PIX 5, ... SYS 1, other socket 0",
+        "broken_partitions": "PCIe-switch or Fabric-Manager pairs that the set would break",
         "crowding": "sum over NUMA nodes of the square of the GPUs in use there",
-        "shortfall_gb_s": "GB/s by which the bandwidth is below what it counts as",
-        "reach_gb_s": "GB/s of the set to all GPUs of the node, so that the best joined stay free",
+        "shortfall_gb_s": "difference between the counted and the modelled GB/s",
+        "reach_gb_s": "GB/s of the set to all GPUs of the node, so that the best-connected GPUs "
+                      "stay free",
         "order": "the list of GPU numbers; the lower one wins",
     },
 )
