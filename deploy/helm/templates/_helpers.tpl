@@ -1,11 +1,12 @@
 {{/* The name of every object. */}}
 {{- define "nodetopo.name" -}}
+{{- $name := default "nodetopo" .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains "nodetopo" .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-nodetopo" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
@@ -27,6 +28,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "nodetopo.image" -}}
@@ -45,6 +49,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{ .Values.priorityClass.name }}
 {{- end -}}
+{{- end }}
+
+{{/* Which nodes the agent runs on: the chart's node affinity, unless the values have one. */}}
+{{- define "nodetopo.affinity" -}}
+{{- /* The GPU Operator takes its own plugin away by this label before it unloads the driver or
+changes MIG devices; the agent's pod goes and comes back with it. Nodes without the label match. */ -}}
+{{- $stays := dict "key" "nvidia.com/gpu.deploy.device-plugin" "operator" "NotIn" "values" (list "false" "paused-for-driver-upgrade" "paused-for-mig-change") -}}
+{{- $terms := list (dict "matchExpressions" (list $stays)) -}}
+{{- if .Values.gpuNodesOnly -}}
+{{- $terms = list -}}
+{{- range .Files.Get "files/gpu-nodes.yaml" | fromYamlArray -}}
+{{- $terms = append $terms (dict "matchExpressions" (list . $stays)) -}}
+{{- end -}}
+{{- end -}}
+{{- $ours := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- toYaml (merge (deepCopy .Values.affinity) (ternary (dict) (dict "nodeAffinity" $ours) (hasKey .Values.affinity "nodeAffinity"))) -}}
+{{- end }}
+
+{{/* The container's security context: the chart's, under the fields of the values. */}}
+{{- define "nodetopo.securityContext" -}}
+{{- $context := dict "runAsUser" 0 "readOnlyRootFilesystem" true -}}
+{{- if .Values.components.kernelLog -}}
+{{- $_ := set $context "privileged" true -}}
+{{- else -}}
+{{- $capabilities := dict "drop" (list "ALL") -}}
+{{- if include "nodetopo.migAccess" . -}}{{- $_ := set $capabilities "add" (list "SYS_ADMIN") -}}{{- end -}}
+{{- $_ := set $context "allowPrivilegeEscalation" false -}}
+{{- $_ := set $context "capabilities" $capabilities -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $context (deepCopy .Values.securityContext)) -}}
 {{- end }}
 
 {{/* Whether the components are on that others are a part of. */}}
