@@ -18,6 +18,7 @@ from nodetopo.kernel.settings import values as readers
 from nodetopo.kernel.settings.declare import key, options
 from nodetopo.kernel.settings.values import Option
 from nodetopo.model.limits import MAX_GPUS
+from scripts.generators.distributions import distributions
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 README = CHART / "README.md"
@@ -96,7 +97,8 @@ NARROW: Mapping[str, Mapping[str, Any]] = {
     "image.digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.repository": {"minLength": 1},
-    "kubeletRootDir": {"pattern": "^/.*[^/]$"},
+    "distribution": {"enum": ["", *distributions()]},
+    "kubeletRootDir": {"pattern": "^(/.*[^/])?$"},
     "maxUnavailable": {"type": ["string", "integer"], "pattern": "^[0-9]+%?$", "minimum": 1},
     "livenessProbe": _PROBE,
     "readinessProbe": _PROBE,

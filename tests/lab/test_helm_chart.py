@@ -15,13 +15,15 @@ from nodetopo.cli.settings import given
 from nodetopo.components.rdma.pools_file import parse
 from nodetopo.components.rdma.settings import RDMA_USUAL_PLACE
 from nodetopo.kernel.settings.resolve import Resolved
+from scripts.generators.distributions import distributions
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
 
 pytestmark = pytest.mark.lab
 
 DEPLOY = CHART.parent / "daemonset"
-OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
+DISTRIBUTIONS = sorted(distributions())
+OVERLAYS = sorted({path.name for path in (DEPLOY / "overlays").iterdir()} - {*DISTRIBUTIONS})
 
 PLAIN: Object = {
     "namespace.create": True,
@@ -85,7 +87,7 @@ def _plain(value: Any, name: str = "") -> Any:
         return {key: one for key, one in inner.items() if one not in ({}, None)}
     if isinstance(value, list):
         items = [_plain(one, name) for one in value]
-        if name in MERGED_BY:
+        if name in MERGED_BY and not all(isinstance(one, str) for one in items):
             return sorted(items, key=lambda one: str(one[MERGED_BY[name]]))
         return sorted(items) if name == "args" else items
     return value
@@ -145,6 +147,65 @@ def test_an_overlay_is_the_same(overlay: str) -> None:
     assert_same(objects, kustomize(DEPLOY / "overlays" / overlay))
 
 
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_distribution_is_the_same(distribution: str) -> None:
+    values = {**PLAIN, "components.handOver": True, "distribution": distribution}
+    assert_same(render(values), kustomize(DEPLOY / "overlays" / distribution))
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_distribution_replaces_the_places_of_kubeadm(distribution: str) -> None:
+    usual = {"components.kubeletConfig": True, "components.hostAudit": True}
+    paths = host_paths({**usual, "distribution": distribution})
+    assert not {"/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf.d"} & paths
+    told = {mount["path"] for mount in distributions()[distribution]["mounts"]}
+    assert {"/etc/containerd", "/etc/crio"} & paths <= told
+
+
+def host_paths(values: Object) -> set[str]:
+    volumes = daemonset(values)["spec"]["template"]["spec"]["volumes"]
+    return {one["hostPath"]["path"] for one in volumes if "hostPath" in one}
+
+
+def test_values_win_over_a_distribution() -> None:
+    values = {
+        "distribution": "k0s",
+        "kubeletRootDir": "/data/kubelet",
+        "runtimeClassName": "gpus",
+    }
+    assert "/data/kubelet/pod-resources" in host_paths(values)
+    assert daemonset(values)["spec"]["template"]["spec"]["runtimeClassName"] == "gpus"
+    offers = {"distribution": "bottlerocket", "settings": {"offer-gpus": "always"}}
+    (container,) = daemonset(offers)["spec"]["template"]["spec"]["containers"]
+    assert {"name": "NODETOPO_OFFER_GPUS", "value": "always"} in container["env"]
+    (plugins,) = (
+        one
+        for one in container["volumeMounts"]
+        if one["mountPath"] == "/var/lib/kubelet/device-plugins"
+    )
+    assert not plugins.get("readOnly")
+
+
+@pytest.mark.parametrize(
+    ("component", "allowed"),
+    [
+        ("hostAudit", {"allowHostPID": True}),
+        ("mig", {"allowedCapabilities": ["SYS_ADMIN"]}),
+        ("kernelLog", {"allowPrivilegedContainer": True, "requiredDropCapabilities": []}),
+    ],
+)
+def test_openshift_allows_what_a_component_asks_for(component: str, allowed: Object) -> None:
+    def constraints(values: Object) -> Object:
+        objects = render({"distribution": "openshift", **values})
+        (found,) = (one for one in objects if one["kind"] == "SecurityContextConstraints")
+        return found
+
+    found, before = constraints({f"components.{component}": True}), constraints({})
+    assert {key: found[key] for key in allowed} == allowed
+    assert all(before[key] != value for key, value in allowed.items())
+    assert found["users"] == ["system:serviceaccount:nodetopo:nodetopo"]
+
+
 def test_every_file_of_values_is_that_of_an_overlay() -> None:
     names = {path.name for path in (CHART / "ci").iterdir()}
     assert names == {f"{overlay}-values.yaml" for overlay in OVERLAYS}
@@ -176,6 +237,7 @@ def test_components_are_the_same_all_together() -> None:
         ({"image.digest": "sha256:12"}, "does not match pattern"),
         ({"kubeletRootDir": "var/lib/kubelet"}, "does not match pattern"),
         ({"metrics.port": 0}, "minimum"),
+        ({"distribution": "rancher"}, "must be one of '', 'k3s', 'rke2'"),
         ({"serviceAccount.create": False}, "serviceAccount.name is needed"),
     ],
     ids=str,

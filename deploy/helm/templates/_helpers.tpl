@@ -67,6 +67,14 @@ changes MIG devices; the agent's pod goes and comes back with it. Nodes without 
 {{- toYaml (merge (deepCopy .Values.affinity) (ternary (dict) (dict "nodeAffinity" $ours) (hasKey .Values.affinity "nodeAffinity"))) -}}
 {{- end }}
 
+{{- define "nodetopo.podSecurityContext" -}}
+{{- $context := deepCopy .Values.podSecurityContext -}}
+{{- with (include "nodetopo.distribution" . | fromYaml).seLinuxType -}}
+{{- $context = merge $context (dict "seLinuxOptions" (dict "type" .)) -}}
+{{- end -}}
+{{- toYaml $context -}}
+{{- end }}
+
 {{/* The container's security context: the chart's, under the fields of the values. */}}
 {{- define "nodetopo.securityContext" -}}
 {{- $context := dict "runAsUser" 0 "readOnlyRootFilesystem" true -}}
@@ -128,7 +136,7 @@ subjects:
 {{/* The settings of the agent: those of the components, then those of the values. */}}
 {{- define "nodetopo.settings" -}}
 {{- $settings := dict -}}
-{{- if not .Values.devicePlugin.enabled -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
+{{- if not (include "nodetopo.offers" .) -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
 {{- if not .Values.gfdLabels -}}{{- $_ := set $settings "publish-gfd-labels" "false" -}}{{- end -}}
 {{- with .Values.components -}}
 {{- if or .cdi .dra -}}{{- $_ := set $settings "cdi-spec" "write" -}}{{- end -}}
@@ -173,16 +181,40 @@ subjects:
 {{- end -}}
 {{- end }}
 
-{{/* What the components mount of the host: name, mountPath, path, type, writable. */}}
+{{/* What files/distributions.yaml says of the distribution, as YAML; empty without one. */}}
+{{- define "nodetopo.distribution" -}}
+{{- with .Values.distribution -}}
+{{- get ($.Files.Get "files/distributions.yaml" | fromYaml) . | toYaml -}}
+{{- end -}}
+{{- end }}
+
+{{- define "nodetopo.kubeletRootDir" -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- coalesce .Values.kubeletRootDir $distribution.kubeletRootDir "/var/lib/kubelet" -}}
+{{- end }}
+
+{{/* Whether the agent advertises GPUs to the kubelet; empty for no. */}}
+{{- define "nodetopo.offers" -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- if hasKey .Values.settings "offer-gpus" -}}
+{{- ne (index .Values.settings "offer-gpus") "never" | ternary "yes" "" -}}
+{{- else if and .Values.devicePlugin.enabled (ne (toString $distribution.offer) "false") -}}yes{{- end -}}
+{{- end }}
+
+{{/* What components and distribution mount of the host: name, mountPath, path, type, writable. */}}
 {{- define "nodetopo.hostMounts" -}}
 {{- $mounts := list -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- range $distribution.mounts -}}
+{{- $mounts = append $mounts (merge (dict "mountPath" (printf "/host%s" .path)) .) -}}
+{{- end -}}
 {{- if include "nodetopo.hostDevices" . -}}
 {{- $mounts = append $mounts (dict "name" "host-devices" "mountPath" "/host/dev" "path" "/dev" "type" "Directory") -}}
 {{- end -}}
 {{- if include "nodetopo.hostPrograms" . -}}
 {{- $mounts = append $mounts (dict "name" "host-programs" "mountPath" "/host/usr" "path" "/usr" "type" "Directory") -}}
 {{- end -}}
-{{- $kubelet := .Values.kubeletRootDir -}}
+{{- $kubelet := include "nodetopo.kubeletRootDir" . -}}
 {{- with .Values.components -}}
 {{- if or .cdi .dra -}}
 {{- $mounts = append $mounts (dict "name" "cdi" "mountPath" "/host/var/run/cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate" "writable" true) -}}
@@ -200,19 +232,21 @@ subjects:
 {{- if or .pluginsRegistry .dra -}}
 {{- $mounts = append $mounts (dict "name" "plugins-registry" "mountPath" "/var/lib/kubelet/plugins_registry" "path" (printf "%s/plugins_registry" $kubelet) "type" "Directory" "writable" true) -}}
 {{- end -}}
-{{- if .kubeletConfig -}}
+{{- if and .kubeletConfig (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "kubelet-config" "mountPath" "/host/var/lib/kubelet/config.yaml" "path" (printf "%s/config.yaml" $kubelet) "type" "File") -}}
 {{- $mounts = append $mounts (dict "name" "kubelet-drop-ins" "mountPath" "/host/etc/kubernetes/kubelet.conf.d" "path" "/etc/kubernetes/kubelet.conf.d" "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- if or .handOver .hostAudit -}}
+{{- if and (or .handOver .hostAudit) (or $distribution.toolkit (not $distribution)) -}}
 {{- /* No types: with type Directory a pod whose node lacks one of them would not start. */ -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-cdi" "mountPath" "/host/etc/cdi" "path" "/etc/cdi") -}}
 {{- $mounts = append $mounts (dict "name" "host-run-cdi" "mountPath" "/host/run/cdi" "path" "/run/cdi") -}}
 {{- $mounts = append $mounts (dict "name" "host-toolkit" "mountPath" "/host/etc/nvidia-container-runtime" "path" "/etc/nvidia-container-runtime") -}}
 {{- $mounts = append $mounts (dict "name" "host-local" "mountPath" "/host/usr/local" "path" "/usr/local") -}}
+{{- end -}}
+{{- if and (or .handOver .hostAudit) (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-containerd" "mountPath" "/host/etc/containerd" "path" "/etc/containerd") -}}
 {{- end -}}
-{{- if .hostAudit -}}
+{{- if and .hostAudit (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-crio" "mountPath" "/host/etc/crio" "path" "/etc/crio") -}}
 {{- end -}}
 {{- end -}}
