@@ -37,8 +37,9 @@ different places. Choose yours, so that the agent can read them. Generated from
 With Helm, set the value `distribution`. With the manifests, apply the overlay of the same name:
 
 ```
-helm install nodetopo deploy/helm -n nodetopo --create-namespace --set distribution=rke2
-kubectl apply -k deploy/daemonset/overlays/rke2
+helm install nodetopo oci://ghcr.io/OWNER/charts/nodetopo --version 0.1.0 \\
+  --namespace nodetopo --create-namespace --set distribution=rke2
+kubectl apply -k "https://github.com/OWNER/nodetopo//deploy/daemonset/overlays/rke2?ref=v0.1.0"
 ```
 
 For kubeadm and kind, use the chart's or the manifests' defaults, or the overlay `kubeadm`. To add
