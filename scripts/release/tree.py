@@ -36,7 +36,13 @@ VERSIONED = (
 )
 """Files that name the version; nothing else in them looks like the version of a release of ours."""
 
-NAMING = (*VERSIONED, PROJECT, VALUES)
+NAMING = (
+    *VERSIONED,
+    PROJECT,
+    ".github/CODEOWNERS",
+    ".github/ISSUE_TEMPLATE/config.yml",
+    VALUES,
+)
 """Files that can name the repository."""
 
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
@@ -119,6 +125,7 @@ def stamp(root: Path, release: Release) -> None:
             (before.charts, release.charts),
             (before.image, release.image),
             (before.repository, release.repository),
+            (f"@{_owner(before)}/", f"@{_owner(release)}/"),
         ):
             text = text.replace(old, new)
         path.write_text(text, "utf-8")

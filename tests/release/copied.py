@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 RELEASE = Release("1.2.3", "Some-Org/NodeTopo")
 DATE = "2031-05-06"
 
-_FOLDERS = ("agent", "deploy", "docs", "scripts")
+_FOLDERS = (".github", "agent", "deploy", "docs", "scripts")
 _SKIPPED = shutil.ignore_patterns("__pycache__")
 
 

@@ -21,7 +21,7 @@ TAG = f"v{RELEASE.version}"
 
 def files(root: Path) -> list[Path]:
     """Return the files of a tree that people read or that are applied."""
-    folders = [root / name for name in ("agent", "deploy", "docs", "scripts")]
+    folders = [root / name for name in (".github", "agent", "deploy", "docs", "scripts")]
     found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     found += [path for path in root.iterdir() if path.is_file()]
     return [path for path in found if "__pycache__" not in path.parts]
