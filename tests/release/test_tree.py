@@ -45,6 +45,12 @@ def test_every_file_with_the_version_is_known() -> None:
         assert version.search((ROOT / name).read_text("utf-8")), name
 
 
+def test_the_changelog_has_a_section_of_this_version_and_one_for_the_next() -> None:
+    log = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert changelog.section(log, nodetopo.__version__)
+    assert log.index(f"## {changelog.UNRELEASED}\n") < log.index(f"## {nodetopo.__version__} - ")
+
+
 def test_a_tree_without_a_public_repository_says_so() -> None:
     assert read(ROOT) == Release(nodetopo.__version__, PLACEHOLDER)
     found = list(problems(ROOT, f"v{nodetopo.__version__}", "some/repository"))
