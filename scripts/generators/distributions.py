@@ -59,6 +59,10 @@ container runtime creates the first three, empty, if they don't exist. No other 
 created on the host. If a path in the table is missing, the pod doesn't start, and its Events name
 the path: check that you chose the right distribution.
 
+The kubelet's files are not all: flags of its command line win over them, and the pod sees no
+process of the host. To audit the settings that are in force, add the component `configz`
+(Kubernetes 1.33 or later).
+
 On k0s and MicroK8s, the kubelet's root directory differs. The overlay and the chart take its
 `pod-resources` from there; `kubeletRootDir` overrides it.
 

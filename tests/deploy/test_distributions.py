@@ -32,7 +32,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 topologyManagerPolicy: restricted
 """
-SECRET = "not for the agent"
+SECRET = "token: not for the agent"
 
 RANCHER = "var/lib/rancher/{0}/agent/etc"
 SNAP = "var/snap/microk8s/current/args"
@@ -114,6 +114,9 @@ PLACES = {
     ),
 }
 
+BY_ARGUMENTS = {"k3s", "rke2"}
+"""Whose kubelets get settings by a file that also holds the cluster's token."""
+
 USUALLY_CREATED = {"/etc/cdi", "/run/cdi", "/etc/nvidia-container-runtime", "/usr/local"}
 """What parts/cdi-and-toolkit makes the runtime create on a host without it."""
 
@@ -175,7 +178,13 @@ def test_the_agent_reads_the_runtime_and_the_kubelet(name: str, tmp_path: Path) 
     assert config.path == f"/{next(iter(PLACES[name].runtime))}"
     assert config.default_runtime == "nvidia"
     assert config.nvidia_runtimes == ("nvidia",)
-    settings, issues = read_kubelet_settings(node.seen, tmp_path / "no-processes")
+    if name in BY_ARGUMENTS:
+        # Not half of them: what the file with the token says would win.
+        settings, (issue,) = read_kubelet_settings(node.seen, tmp_path / "no-processes")
+        assert settings is None
+        assert issue.subject == f"/etc/rancher/{name}/config.yaml"
+        (node.seen / "etc/rancher").symlink_to(node.host / "etc/rancher")
+    settings, issues = read_kubelet_settings(node.seen, tmp_path / "also-none")
     assert (issues, settings is not None) == ((), True)
     assert settings is not None
     assert settings.topology_manager_policy == "restricted"
