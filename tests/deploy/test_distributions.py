@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
+from nodetopo.deviceplugin.cdi import KIND
+from nodetopo.deviceplugin.hand_over import choose, read_setup
+from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.probes.host import runtimes
 from nodetopo.probes.host.runtimes import runtime_configs
 from nodetopo.probes.kubelet.config import read_kubelet_settings
@@ -27,6 +30,11 @@ CRIO = (
     '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\n'
     'runtime_path = "/usr/bin/nvidia-container-runtime"\n'
 )
+TOOLKIT = {
+    "etc/nvidia-container-runtime/config.toml": (
+        "accept-nvidia-visible-devices-envvar-when-unprivileged = true\n"
+    )
+}
 KUBELET = """\
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -188,6 +196,37 @@ def test_the_agent_reads_the_runtime_and_the_kubelet(name: str, tmp_path: Path) 
     assert (issues, settings is not None) == ((), True)
     assert settings is not None
     assert settings.topology_manager_policy == "restricted"
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_pod_reads_what_the_whole_host_has(name: str, tmp_path: Path) -> None:
+    node = Node(tmp_path, PLACES[name], overlay(name))
+    if name in BY_ARGUMENTS:
+        (node.seen / "etc/rancher").symlink_to(node.host / "etc/rancher")
+    whole, seen = (runtime_configs(Files("host", root), None) for root in (node.host, node.seen))
+    assert (whole is not None, seen) == (True, whole)
+    whole_kubelet, seen_kubelet = (
+        read_kubelet_settings(root, tmp_path / "no-processes") for root in (node.host, node.seen)
+    )
+    assert seen_kubelet == whole_kubelet
+
+
+@pytest.mark.parametrize("name", [name for name, one in distributions().items() if one["toolkit"]])
+def test_the_way_of_devices_into_containers_is_chosen_as_on_the_host(
+    name: str, tmp_path: Path
+) -> None:
+    with_toolkit = PLACES[name]._replace(runtime={**PLACES[name].runtime, **TOOLKIT})
+    node = Node(tmp_path, with_toolkit, overlay(name))
+    whole, seen = read_setup(node.host), read_setup(node.seen)
+    assert (seen.runtimes, seen.toolkit) == (whole.runtimes, whole.toolkit)
+    assert seen.toolkit is not None
+    chosen = choose(seen, kind=KIND, devices=())
+    assert (chosen.strategy, chosen.problem) == (Strategy.ENVVAR, None)
+    assert chosen.strategy == choose(whole, kind=KIND, devices=()).strategy
+    blind = Node(tmp_path / "base", with_toolkit, daemonset(render(DEPLOY / "base")))
+    guessed = choose(read_setup(blind.seen), kind=KIND, devices=())
+    assert guessed.strategy == Strategy.CDI_CRI
+    assert guessed.reason.startswith("nothing is known")
 
 
 @pytest.mark.parametrize("name", PLACES)
