@@ -272,6 +272,9 @@ def setting(option: Option) -> Mapping[str, Any]:
         return {"enum": list(option.choices)}
     if option.words:
         return _WORDS.get(option.read, _listed)("|".join(map(re.escape, option.words)))
+    if option.read not in FORMS:
+        name = getattr(option.read, "__qualname__", option.read)
+        raise KeyError(f"the reader {name} of a setting has no row in FORMS of {__name__}")
     return FORMS[option.read]
 
 

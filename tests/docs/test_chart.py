@@ -1,6 +1,7 @@
 """The chart's page and the schema of its values."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -150,3 +151,11 @@ def test_every_setting_is_described_as_in_the_help() -> None:
     assert {name: form["description"] for name, form in found.items()} == {
         name: option.help for name, option in SETTINGS.items() if name not in BY_THE_CHART
     }
+
+
+def test_a_reader_without_a_schema_is_named() -> None:
+    option = replace(SETTINGS["driver-root"], read=as_text)
+    with pytest.raises(
+        KeyError, match=r"as_text.* has no row in FORMS of scripts\.generators\.chart"
+    ):
+        setting(option)
