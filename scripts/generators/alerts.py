@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from scripts.generators.chart import values
+
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "helm" / "files" / "alerts.yaml"
 PAGE = ROOT / "docs" / "operate" / "alerts.md"
@@ -89,8 +91,13 @@ def plain(text: str) -> str:
 
 
 def prometheus_rule() -> str:
-    """Return the object for Prometheus' operator as YAML: the file below ``spec``."""
-    lines = RULES.read_text("utf-8").splitlines(keepends=True)
+    """Return the object for Prometheus' operator as YAML: the file below ``spec``.
+
+    The runbook's links begin as those of the chart, which a release stamps.
+    """
+    prefix = values()["metrics"]["rules"]["runbookPrefix"]
+    text = RULES.read_text("utf-8").replace("runbook_url: ", f"runbook_url: {prefix}")
+    lines = text.splitlines(keepends=True)
     start = lines.index("groups:\n")
     return (
         "# Generated from deploy/helm/files/alerts.yaml: scripts/generate alerts\n"

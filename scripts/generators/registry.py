@@ -22,6 +22,7 @@ GENERATORS = (
     "health",
     "metrics",
     "alerts",
+    "distributions",
     "chart",
     "own-node",
     "drawings",

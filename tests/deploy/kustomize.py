@@ -1,5 +1,10 @@
-"""As much of ``kubectl kustomize`` as ``deploy/daemonset`` uses, to see what would be applied."""
+"""As much of ``kubectl kustomize`` as ``deploy/daemonset`` uses, to see what would be applied.
 
+``python -m tests.deploy.kustomize FOLDER`` prints it; tests/lab/test_release.py holds it against
+the real one.
+"""
+
+import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -124,3 +129,7 @@ def _apply(root: Object, step: Object) -> None:
     assert step["op"] in {"add", "replace"}, step
     assert step["op"] == "add" or last in place, f"nothing to replace: {step}"
     place[last] = deepcopy(step["value"])
+
+
+if __name__ == "__main__":
+    print(yaml.safe_dump_all(render(Path(sys.argv[1])), sort_keys=False))

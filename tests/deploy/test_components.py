@@ -302,6 +302,8 @@ def test_an_overlay_renders_to_all_objects_of_the_base(name: str) -> None:
     assert kinds[: len(base)] == base
     assert set(kinds[len(base) :]) <= {
         "NetworkPolicy",
+        "ResourceQuota",
+        "SecurityContextConstraints",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }

@@ -1,17 +1,17 @@
 """What goes into the image."""
 
+import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path, PurePosixPath
 
 import pytest
-import yaml
 
 import nodetopo
+from scripts.release.tree import PLACEHOLDER
 from tests.deploy.dockerfile import is_sent, read
 from tests.deploy.kustomize import Object, documents, render
 
@@ -124,7 +124,6 @@ INSTALL = re.compile(r"```\n(export IMAGE=.*?)```", re.DOTALL)
 """The commands that build, push, name and apply the image."""
 
 PAGES = ("README.md", "docs/operate/install.md")
-OVERLAYS = sorted((ROOT / "deploy/daemonset/overlays").iterdir())
 
 
 def commands(page: str) -> str:
@@ -140,19 +139,26 @@ def image_of(objects: list[Object]) -> str:
     return image
 
 
-def test_until_an_image_is_published_the_readme_says_so_first() -> None:
+def test_until_a_release_is_published_the_readme_says_so() -> None:
     install = (ROOT / "README.md").read_text("utf-8").partition("\n## Install\n")[2]
-    assert install.lstrip().startswith("No image is published yet.")
+    before, _, after = install.partition("**Nothing is published yet**")
+    assert PLACEHOLDER in before
+    assert "docker build" in after
+    assert "docker build" not in before
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_documented_commands_apply_the_image_that_they_push(page: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     # Docker and kubectl are printed, the rest is run.
-    printed = "".join(f'{name}() {{ echo {name} "$@"; }}\n' for name in ("docker", "kubectl"))
+    applied = tmp_path / "applied.yaml"
+    printed = (
+        'docker() { echo docker "$@"; }\n'
+        f'kubectl() {{ echo kubectl "$@"; cat >{shlex.quote(str(applied))}; }}\n'
+    )
     done = subprocess.run(
-        ["bash", "-euc", f"{printed}{commands(page)}"],
-        cwd=tmp_path,
+        ["bash", "-euo", "pipefail", "-c", f"{printed}{commands(page)}"],
+        cwd=ROOT,
+        env={**os.environ, "KUSTOMIZE": f"{sys.executable} -m tests.deploy.kustomize"},
         capture_output=True,
         text=True,
         check=True,
@@ -161,11 +167,18 @@ def test_the_documented_commands_apply_the_image_that_they_push(page: str, tmp_p
     image = build[build.index("-t") + 1]
     assert (build[:2], (ROOT / build[-1] / "Dockerfile").is_file()) == (["docker", "build"], True)
     assert push == ["docker", "push", image]
-    assert apply[:3] == ["kubectl", "apply", "-k"]
-    assert image_of(render(tmp_path / apply[3])) == image
-    overlays = [tmp_path / overlay.relative_to(ROOT) for overlay in OVERLAYS]
-    assert overlays
-    assert {image_of(render(overlay)) for overlay in overlays} == {image}
+    assert apply == ["kubectl", "apply", "-f", "-"]
+    found = documents(applied)
+    assert image_of(found) == image
+    kinds = [one["kind"] for one in render(ROOT / "deploy/daemonset")]
+    assert [one["kind"] for one in found] == kinds
+
+
+def test_nothing_tells_a_user_to_change_a_file_of_the_checkout() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [
+        page.name for page in pages if re.search(r"\bsed -i|yq -i", page.read_text("utf-8"))
+    ] == []
 
 
 def test_the_documented_build_arguments_are_the_dockerfiles() -> None:
@@ -173,17 +186,6 @@ def test_the_documented_build_arguments_are_the_dockerfiles() -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
     documented = set(re.findall(r"--build-arg (\w+)=", page))
     assert documented == set(re.findall(r"^ARG (\w+)=", text, re.MULTILINE))
-
-
-def test_a_kustomization_of_ones_own_names_another_image(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    page = (ROOT / "docs/operate/install.md").read_text("utf-8")
-    (plan,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", page, re.DOTALL)
-    (wanted,) = yaml.safe_load(plan)["images"]
-    mine = tmp_path / "deploy/daemonset/overlays/mine"
-    mine.mkdir()
-    (mine / "kustomization.yaml").write_text(plan, "utf-8")
-    assert image_of(render(mine)) == f"{wanted['newName']}:{wanted['newTag']}"
 
 
 def test_the_image_is_of_this_version() -> None:

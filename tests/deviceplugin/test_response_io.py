@@ -24,8 +24,9 @@ structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 seen, is_watching = [], False
 
 def watch(event, arguments):
-    # Code objects and garbage are the interpreter's own affair; all else leaves the process.
-    if is_watching and not event.startswith(("code.", "object.", "gc.", "sys._getframe")):
+    # Code objects, garbage and threads are the process's own affair; all else leaves it.
+    inside = ("code.", "object.", "gc.", "sys._getframe", "_thread.")
+    if is_watching and not event.startswith(inside):
         seen.append(event)
 
 def watched(name, call):

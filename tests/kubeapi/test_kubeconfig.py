@@ -5,7 +5,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from urllib3.util.ssl_ import create_urllib3_context
 
 from nodetopo.errors import ApiUnavailable
 from nodetopo.kubeapi import access as access_module
@@ -68,6 +69,24 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_module, "_by_package", fail)
 
 
+@pytest.fixture(autouse=True)
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let contexts be as Python 3.13 and urllib3 make them there."""
+
+    def strictly(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
+        def made(*arguments: Any, **more: Any) -> ssl.SSLContext:
+            context = make(*arguments, **more)
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+            return context
+
+        return made
+
+    monkeypatch.setattr(ssl, "create_default_context", strictly(ssl.create_default_context))
+    for module in ("nodetopo.kubeapi.verification", "urllib3.connection"):
+        name = f"{module}.create_urllib3_context"
+        monkeypatch.setattr(name, strictly(create_urllib3_context))
+
+
 @contextmanager
 def serving(certificates: Certificates) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Run a server that wants no more than it gets; yield its URL, and who has asked it."""
@@ -90,6 +109,7 @@ def serving(certificates: Certificates) -> Iterator[tuple[str, list[tuple[str, s
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
     context.load_cert_chain(certificates.file("server.crt"), certificates.file("server.key"))
     context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as Kubernetes' own server
     server = HTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -161,6 +181,23 @@ def test_a_server_of_another_authority_is_not_trusted(
         with pytest.raises(ApiUnavailable, match="certificate verify failed"):
             Api(written(tmp_path, cluster, {"token": "t"})).get("/", {})
     assert asked == []
+
+
+def test_an_authority_that_was_replaced_is_not_trusted_any_more(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(certificates.authority.read_bytes())
+    (tmp_path / "other").mkdir()
+    other = Certificates(tmp_path / "other")
+    with serving(certificates) as (url, asked):
+        cluster = {"server": url, "certificate-authority": str(authority)}
+        api = Api(written(tmp_path, cluster, {"token": "t"}))
+        assert api.get("/", {}).status == 200
+        authority.write_bytes(other.authority.read_bytes())
+        with pytest.raises(ApiUnavailable, match="certificate verify failed"):
+            api.get("/", {})
+    assert len(asked) == 1
 
 
 def test_a_token_file_is_read_for_each_request(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The lab's programs: Kubernetes and etcd, compiled once from the Go module proxy and kept.
 
 ``python -m tests.lab.build`` builds them ahead of time, the managers of an older kubelet, NVIDIA's
-device plugin, against which ours is held, and helm; it prints where they are.
+device plugin, against which ours is held, helm and kustomize; it prints where they are.
 ``--release 1.37`` also builds those of the newer Kubernetes, as does ``NODETOPO_NIGHTLY=1``.
 """
 
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.budget import IS_NIGHTLY
-from tests.lab import nvidia
+from tests.lab import kustomize, nvidia
 from tests.lab.go_program import GoPrograms
 from tests.lab.helm import chart
 from tests.lab.namespace import unshare_flags
@@ -112,6 +112,7 @@ def main() -> None:
     print(old_managers().parent)
     print(nvidia.programs())
     print(chart.program())
+    print(kustomize.program())
 
 
 if __name__ == "__main__":

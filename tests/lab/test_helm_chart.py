@@ -15,22 +15,26 @@ from nodetopo.cli.settings import given
 from nodetopo.components.rdma.pools_file import parse
 from nodetopo.components.rdma.settings import RDMA_USUAL_PLACE
 from nodetopo.kernel.settings.resolve import Resolved
+from scripts.generators.distributions import distributions
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
 
 pytestmark = pytest.mark.lab
 
 DEPLOY = CHART.parent / "daemonset"
-OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
+DISTRIBUTIONS = sorted(distributions())
+OVERLAYS = sorted({path.name for path in (DEPLOY / "overlays").iterdir()} - {*DISTRIBUTIONS})
 
 PLAIN: Object = {
     "namespace.create": True,
     "policy.create": False,
     "components.handOver": False,
+    "gpuNodesOnly": False,
 }
 """What makes of the chart's defaults the base of kustomize."""
 
 AS_VALUES: dict[str, Object] = {
+    "gpu-nodes": {"gpuNodesOnly": True},
     "network-policy": {"networkPolicy.create": True},
     "nvidia-runtime": {"runtimeClassName": "nvidia"},
     "own-node": {"policy.create": True},
@@ -83,7 +87,7 @@ def _plain(value: Any, name: str = "") -> Any:
         return {key: one for key, one in inner.items() if one not in ({}, None)}
     if isinstance(value, list):
         items = [_plain(one, name) for one in value]
-        if name in MERGED_BY:
+        if name in MERGED_BY and not all(isinstance(one, str) for one in items):
             return sorted(items, key=lambda one: str(one[MERGED_BY[name]]))
         return sorted(items) if name == "args" else items
     return value
@@ -126,7 +130,7 @@ def test_the_base_is_the_same() -> None:
 
 
 def test_the_default_is_the_same_but_for_the_policies() -> None:
-    values = {"namespace.create": True, "policy.create": False}
+    values = {"namespace.create": True, "policy.create": False, "gpuNodesOnly": False}
     assert_same(render(values), kustomize(DEPLOY))
 
 
@@ -139,7 +143,7 @@ def test_a_component_is_the_same(component: str) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_an_overlay_is_the_same(overlay: str) -> None:
     chosen = CHART / "ci" / f"{overlay}-values.yaml"
-    objects = render({"namespace.create": True}, "--values", chosen)
+    objects = render({"namespace.create": True, "gpuNodesOnly": False}, "--values", chosen)
     assert_same(objects, kustomize(DEPLOY / "overlays" / overlay))
 
 
@@ -167,9 +171,14 @@ def test_components_are_the_same_all_together() -> None:
         ({"image.tagg": "1"}, "additional properties 'tagg' not allowed"),
         ({"components.cdi": "yes"}, "got string, want boolean"),
         ({"settings.placement-polcy": "best"}, "'placement-polcy' not allowed"),
+        ({"settings.mig-strategy": "mixd"}, "must be one of 'none', 'single', 'mixed'"),
+        ({"settings.scan-interval": "5 minutes"}, "does not match pattern"),
+        ({"livenessProbe.httpGet": {}}, "additional properties 'httpGet' not allowed"),
+        ({"updateStrategy.type": "Recreate"}, "must be one of 'RollingUpdate', 'OnDelete'"),
         ({"image.digest": "sha256:12"}, "does not match pattern"),
         ({"kubeletRootDir": "var/lib/kubelet"}, "does not match pattern"),
         ({"metrics.port": 0}, "minimum"),
+        ({"distribution": "rancher"}, "must be one of '', 'k3s', 'rke2'"),
         ({"serviceAccount.create": False}, "serviceAccount.name is needed"),
     ],
     ids=str,
@@ -178,6 +187,144 @@ def test_a_wrong_value_is_refused(value: Object, found: str) -> None:
     done = template(value)
     assert done.returncode != 0
     assert found in done.stderr
+
+
+def daemonset(values: Object) -> Object:
+    """Return the DaemonSet that the chart renders with *values*."""
+    (found,) = (one for one in render(values) if one["kind"] == "DaemonSet")
+    return found
+
+
+def test_the_defaults_of_the_pod_can_be_overridden() -> None:
+    values = {
+        "updateStrategy": {"type": "OnDelete"},
+        "terminationGracePeriodSeconds": 30,
+        "podSecurityContext": {"seLinuxOptions": {"type": "spc_t"}},
+        "securityContext": {"runAsGroup": 0, "capabilities": {"add": ["SYS_PTRACE"]}},
+        "livenessProbe.failureThreshold": 12,
+        "readinessProbe.periodSeconds": 5,
+        "initContainers": [{"name": "wait", "image": "busybox"}],
+    }
+    found = daemonset(values)["spec"]
+    assert found["updateStrategy"] == {"type": "OnDelete"}
+    pod = found["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 30
+    assert pod["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    assert [one["name"] for one in pod["initContainers"]] == ["wait"]
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]},
+    }
+    assert container["livenessProbe"]["failureThreshold"] == 12
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    assert container["readinessProbe"]["periodSeconds"] == 5
+    assert container["readinessProbe"]["failureThreshold"] == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"nameOverride": "gpus"}, "nodetopo-gpus"),
+        ({"fullnameOverride": "gpus"}, "gpus"),
+        ({"fullnameOverride": "gpus", "nameOverride": "other"}, "gpus"),
+    ],
+    ids=str,
+)
+def test_names_can_be_overridden_and_the_pods_are_still_found(values: Object, name: str) -> None:
+    found = daemonset(values)
+    assert found["metadata"]["name"] == name
+    assert found["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"] == "nodetopo"
+
+
+def test_common_labels_are_on_every_object_and_on_the_pods_but_select_nothing() -> None:
+    values = {
+        "commonLabels": {"team": "infra"},
+        "namespace.create": True,
+        "priorityClass.create": True,
+        "networkPolicy.create": True,
+        "components.dra": True,
+        "components.flowSchema": True,
+        "metrics.podMonitor.create": True,
+        "metrics.serviceMonitor.create": True,
+        "metrics.rules.create": True,
+        "metrics.dashboard.create": True,
+        "namedConfigs.configs": {"default": {"version": "v1"}},
+    }
+    objects = [one for one in render(values) if one["metadata"]["name"] != "nodetopo-test"]
+    assert [
+        (one["kind"], one["metadata"]["name"])
+        for one in objects
+        if one["metadata"]["labels"].get("team") != "infra"
+    ] == []
+    found = daemonset(values)["spec"]
+    assert found["template"]["metadata"]["labels"]["team"] == "infra"
+    assert "team" not in found["selector"]["matchLabels"]
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def terms(values: Object) -> list[Object]:
+    """Return the terms of the node affinity, of which a node must fulfil one."""
+    affinity = daemonset(values)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    found: list[Object] = affinity[REQUIRED]["nodeSelectorTerms"]
+    return found
+
+
+def runs_on(node_labels: dict[str, str], values: Object) -> bool:
+    """Return whether the node affinity of *values* lets the pod onto a node (core/v1)."""
+
+    def holds(wanted: Object) -> bool:
+        value = node_labels.get(wanted["key"])
+        match wanted["operator"]:
+            case "In":
+                return value in wanted["values"]
+            case "NotIn":
+                return value not in wanted["values"]
+            case "Exists":
+                return value is not None
+        raise AssertionError(wanted)
+
+    return any(all(map(holds, term["matchExpressions"])) for term in terms(values))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"feature.node.kubernetes.io/pci-10de.present": "true"},
+        {"feature.node.kubernetes.io/pci-0302_10de.present": "true"},
+        {"nvidia.com/gpu.present": "true"},
+        {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"},
+        {"kubernetes.azure.com/accelerator": "nvidia"},
+        {"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"},
+        {"gpu.topology/interconnect": "nvswitch"},
+    ],
+    ids=str,
+)
+def test_the_agent_runs_on_gpu_nodes_while_the_operator_lets_it(labels: dict[str, str]) -> None:
+    assert runs_on(labels, {})
+    assert runs_on({**labels, "nvidia.com/gpu.deploy.device-plugin": "true"}, {})
+    for paused in ("false", "paused-for-driver-upgrade", "paused-for-mig-change"):
+        assert not runs_on({**labels, "nvidia.com/gpu.deploy.device-plugin": paused}, {})
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"kubernetes.azure.com/accelerator": "amd"}, {"nvidia.com/gpu.present": "false"}]
+)
+def test_other_nodes_get_the_agent_only_on_request(labels: dict[str, str]) -> None:
+    assert not runs_on(labels, {})
+    assert runs_on(labels, {"gpuNodesOnly": False})
+
+
+def test_an_affinity_of_the_values_keeps_the_charts_unless_it_is_about_nodes() -> None:
+    apart: Object = {"podAntiAffinity": {REQUIRED: []}}
+    assert terms({"affinity": apart}) == terms({})
+    own = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+    assert terms({"affinity": {"nodeAffinity": {REQUIRED: own}}}) == own["nodeSelectorTerms"]
 
 
 def test_an_old_cluster_is_refused() -> None:

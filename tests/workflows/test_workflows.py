@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 import nodetopo
+from tests.release.copied import RELEASE, released
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github/workflows"
@@ -27,6 +29,12 @@ RIGHTS = {
 """All that some job may do."""
 
 Job = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree that is prepared; tests only read it."""
+    return released(tmp_path_factory.mktemp("release") / "tree")
 
 
 def workflow(name: str) -> dict[Any, Any]:
@@ -86,7 +94,10 @@ def test_a_job_that_may_write_to_the_repository_runs_nothing_of_a_checkout() -> 
 def test_a_job_that_signs_runs_only_after_all_tests() -> None:
     release = jobs("release.yaml")
     assert release["tests"]["uses"] == "./.github/workflows/ci.yaml"
-    assert (release["image"]["needs"], release["chart"]["needs"]) == ("tests", "image")
+    assert release["tests"]["needs"] == "prepared"
+    assert release["image"]["needs"] == "tests"
+    assert "image" in release["chart"]["needs"]
+    assert "image" in release["assets"]["needs"]
     assert any(step.get("run", "").endswith(".ci/run") for step in steps("ci.yaml"))
     assert any(step.get("run") == "scripts/check" for step in steps("ci.yaml"))
 
@@ -134,15 +145,35 @@ def run_step(name: str, directory: Path, tools: str, **environment: str) -> None
     )
 
 
-@pytest.mark.parametrize(("tag", "status"), [(f"v{nodetopo.__version__}", 0), ("v99.0.0", 1)])
-def test_a_tag_of_another_version_is_not_released(tag: str, status: int) -> None:
+@pytest.mark.parametrize(("tag", "status"), [(f"v{RELEASE.version}", 0), ("v99.0.0", 1)])
+def test_only_the_tag_of_a_prepared_tree_is_released(tree: Path, tag: str, status: int) -> None:
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script("The tag is the version of the code")],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "GITHUB_REF_NAME": tag},
+        ["bash", "-euo", "pipefail", "-c", script("The tag is that of a prepared tree")],
+        cwd=tree,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "GITHUB_REF_NAME": tag,
+            "GITHUB_REPOSITORY": RELEASE.repository,
+        },
         check=False,
     )
     assert done.returncode == status
+
+
+def test_the_tests_run_on_every_python_that_is_claimed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    prefix = "Programming Language :: Python :: 3."
+    claimed = [word for word in project["classifiers"] if word.startswith(prefix)]
+    matrix = jobs("ci.yaml")["pythons"]["strategy"]["matrix"]["python"]
+    assert [f"Programming Language :: Python :: {version}" for version in matrix] == claimed
+    assert project["requires-python"] == f">={matrix[0]}"
+
+
+def test_only_pypis_job_proves_itself_to_pypi_and_it_runs_nothing_of_a_checkout() -> None:
+    found = jobs("release.yaml")["pypi"]
+    assert found["permissions"] == {"id-token": "write"}
+    assert found["environment"] == "pypi"
+    assert not any("checkout" in step.get("uses", "") for step in found["steps"])
 
 
 def test_the_build_pushes_both_architectures_and_hands_on_the_digest(tmp_path: Path) -> None:
@@ -196,7 +227,7 @@ def test_the_documented_verification_trusts_the_workflow_that_signs(tmp_path: Pa
     repository = "OWNER/nodetopo"
     signer = f"https://github.com/{repository}/.github/workflows/release.yaml@refs/tags/v"
     trusted = f"--certificate-identity {signer}{nodetopo.__version__} --certificate-oidc-issuer"
-    image = f"ghcr.io/{repository}:{nodetopo.__version__}"
+    image = f"ghcr.io/owner/nodetopo:{nodetopo.__version__}"
     assert trusted in verify
     assert trusted in attestation
     assert verify.endswith(image)
@@ -213,25 +244,70 @@ def test_the_documented_verification_trusts_the_workflow_that_signs(tmp_path: Pa
         )
 
 
-def test_the_chart_names_the_image_and_is_signed_by_its_digest(tmp_path: Path) -> None:
-    (tmp_path / "dist").mkdir()
-    digest = f"sha256:{'7' * 64}"
-    tools = (
-        'note() { printf "%s " "$@" >>calls; echo >>calls; }\n'
-        'yq() { note yq "$IMAGE" "$@"; }\ncosign() { note cosign "$@"; }\n'
-        'helm() { note helm "$@"; [ "$1" = package ] || '
-        f'printf "Pushed: x\\nDigest: {digest}\\n" >&2; }}\n'
-    )
+def program(path: Path, text: str) -> None:
+    """Write a program of the shell in place of a real one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+    path.chmod(0o755)
+
+
+def test_the_chart_is_signed_by_the_digest_that_was_pushed(tmp_path: Path) -> None:
+    pushed = f"ghcr.io/owner/charts/nodetopo@sha256:{'7' * 64}"
+    program(tmp_path / "scripts/release/push-chart", f'echo "$@" >pushed; echo {pushed}')
     run_step(
         "Push the chart, and sign it",
         tmp_path,
-        tools,
-        GITHUB_REPOSITORY_OWNER="Owner",
-        GITHUB_REF_NAME="v1.2.3",
-        IMAGE="ghcr.io/owner/nodetopo",
+        'cosign() { echo "$@" >signed; }\n',
+        CHARTS="ghcr.io/owner/charts",
     )
-    values, package, push, sign = (tmp_path / "calls").read_text().splitlines()
-    assert values.startswith("yq ghcr.io/owner/nodetopo --inplace .image.repository = ")
-    assert "--version 1.2.3 --app-version 1.2.3" in package
-    assert push.split() == ["helm", "push", "dist/nodetopo-1.2.3.tgz", "oci://ghcr.io/owner/charts"]
-    assert sign.split() == ["cosign", "sign", "--yes", f"ghcr.io/owner/charts/nodetopo@{digest}"]
+    assert (tmp_path / "pushed").read_text() == "dist ghcr.io/owner/charts\n"
+    assert (tmp_path / "signed").read_text() == f"sign --yes {pushed}\n"
+
+
+def test_a_chart_that_was_not_pushed_is_not_signed(tmp_path: Path) -> None:
+    program(tmp_path / "scripts/release/push-chart", "exit 1")
+    with pytest.raises(subprocess.CalledProcessError):
+        run_step(
+            "Push the chart, and sign it", tmp_path, "cosign() { touch signed; }\n", CHARTS="x"
+        )
+    assert not (tmp_path / "signed").exists()
+
+
+def test_the_files_of_the_page_are_made_by_pinned_programs(tmp_path: Path) -> None:
+    for name in ("pip", "python"):
+        text = f'echo {name} "$@" $SOURCE_DATE_EPOCH >>calls'
+        program(tmp_path / "build/bin" / name, text)
+    run_step(
+        "Write the files of the release's page",
+        tmp_path,
+        "python3() { :; }\ngit() { echo 1700000000; }\n",
+        IMAGE="ghcr.io/owner/nodetopo@sha256:5",
+    )
+    install, write = (tmp_path / "calls").read_text().splitlines()
+    assert "--require-hashes" in install
+    assert "requirements-build.lock" in install
+    module, arguments = "scripts.release.assets", "dist ghcr.io/owner/nodetopo@sha256:5"
+    assert write == f"python -m {module} {arguments} 1700000000"
+
+
+def test_the_page_has_every_file_and_the_notes(tmp_path: Path) -> None:
+    files = ("assets/notes.md", "assets/install.yaml", "chart/a.tgz", "bill-of-materials/b.json")
+    for name in files:
+        path = tmp_path / "all" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    run_step(
+        "Make the page",
+        tmp_path,
+        'gh() { printf "%s\n" "$@" >arguments; }\n',
+        GITHUB_REF_NAME="v1.2.3",
+        GITHUB_REPOSITORY="Owner/NodeTopo",
+        VERSION="1.2.3",
+    )
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments[:3] == ["release", "create", "v1.2.3"]
+    assert {f"all/{name}" for name in files[1:]} == {
+        word for word in arguments if word.startswith("all/")
+    }
+    assert dict(pairwise(arguments))["--notes-file"] == "notes.md"
+    assert (tmp_path / "notes.md").is_file()

@@ -70,7 +70,13 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
 def _pool(**settings: Any) -> Any:
     from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
 
-    return PoolManager(**settings)
+    return _verifying(PoolManager(**settings))
+
+
+def _verifying(pool: Any) -> Any:
+    from nodetopo.kubeapi.verification import verifying_as_kubectl  # noqa: PLC0415 - as urllib3
+
+    return verifying_as_kubectl(pool)
 
 
 def _service_account() -> Access:
@@ -134,7 +140,8 @@ def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool
             raise ApiUnavailable(cause, "mount the token") from error
         return {item["key"]: item["value"] for item in settings if item["in"] == "header"}
 
-    return Access(str(configuration.host), api.rest_client.pool_manager, credentials)
+    pool = _verifying(api.rest_client.pool_manager)
+    return Access(str(configuration.host), pool, credentials)
 
 
 def _unusable(account: object, reason: object) -> ApiUnavailable:

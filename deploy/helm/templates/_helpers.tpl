@@ -1,11 +1,12 @@
 {{/* The name of every object. */}}
 {{- define "nodetopo.name" -}}
+{{- $name := default "nodetopo" .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains "nodetopo" .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-nodetopo" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
@@ -27,6 +28,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "nodetopo.image" -}}
@@ -45,6 +49,44 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{ .Values.priorityClass.name }}
 {{- end -}}
+{{- end }}
+
+{{/* Which nodes the agent runs on: the chart's node affinity, unless the values have one. */}}
+{{- define "nodetopo.affinity" -}}
+{{- /* The GPU Operator takes its own plugin away by this label before it unloads the driver or
+changes MIG devices; the agent's pod goes and comes back with it. Nodes without the label match. */ -}}
+{{- $stays := dict "key" "nvidia.com/gpu.deploy.device-plugin" "operator" "NotIn" "values" (list "false" "paused-for-driver-upgrade" "paused-for-mig-change") -}}
+{{- $terms := list (dict "matchExpressions" (list $stays)) -}}
+{{- if .Values.gpuNodesOnly -}}
+{{- $terms = list -}}
+{{- range .Files.Get "files/gpu-nodes.yaml" | fromYamlArray -}}
+{{- $terms = append $terms (dict "matchExpressions" (list . $stays)) -}}
+{{- end -}}
+{{- end -}}
+{{- $ours := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- toYaml (merge (deepCopy .Values.affinity) (ternary (dict) (dict "nodeAffinity" $ours) (hasKey .Values.affinity "nodeAffinity"))) -}}
+{{- end }}
+
+{{- define "nodetopo.podSecurityContext" -}}
+{{- $context := deepCopy .Values.podSecurityContext -}}
+{{- with (include "nodetopo.distribution" . | fromYaml).seLinuxType -}}
+{{- $context = merge $context (dict "seLinuxOptions" (dict "type" .)) -}}
+{{- end -}}
+{{- toYaml $context -}}
+{{- end }}
+
+{{/* The container's security context: the chart's, under the fields of the values. */}}
+{{- define "nodetopo.securityContext" -}}
+{{- $context := dict "runAsUser" 0 "readOnlyRootFilesystem" true -}}
+{{- if .Values.components.kernelLog -}}
+{{- $_ := set $context "privileged" true -}}
+{{- else -}}
+{{- $capabilities := dict "drop" (list "ALL") -}}
+{{- if include "nodetopo.migAccess" . -}}{{- $_ := set $capabilities "add" (list "SYS_ADMIN") -}}{{- end -}}
+{{- $_ := set $context "allowPrivilegeEscalation" false -}}
+{{- $_ := set $context "capabilities" $capabilities -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $context (deepCopy .Values.securityContext)) -}}
 {{- end }}
 
 {{/* Whether the components are on that others are a part of. */}}
@@ -94,7 +136,7 @@ subjects:
 {{/* The settings of the agent: those of the components, then those of the values. */}}
 {{- define "nodetopo.settings" -}}
 {{- $settings := dict -}}
-{{- if not .Values.devicePlugin.enabled -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
+{{- if not (include "nodetopo.offers" .) -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
 {{- if not .Values.gfdLabels -}}{{- $_ := set $settings "publish-gfd-labels" "false" -}}{{- end -}}
 {{- with .Values.components -}}
 {{- if or .cdi .dra -}}{{- $_ := set $settings "cdi-spec" "write" -}}{{- end -}}
@@ -139,16 +181,40 @@ subjects:
 {{- end -}}
 {{- end }}
 
-{{/* What the components mount of the host: name, mountPath, path, type, writable. */}}
+{{/* What files/distributions.yaml says of the distribution, as YAML; empty without one. */}}
+{{- define "nodetopo.distribution" -}}
+{{- with .Values.distribution -}}
+{{- get ($.Files.Get "files/distributions.yaml" | fromYaml) . | toYaml -}}
+{{- end -}}
+{{- end }}
+
+{{- define "nodetopo.kubeletRootDir" -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- coalesce .Values.kubeletRootDir $distribution.kubeletRootDir "/var/lib/kubelet" -}}
+{{- end }}
+
+{{/* Whether the agent advertises GPUs to the kubelet; empty for no. */}}
+{{- define "nodetopo.offers" -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- if hasKey .Values.settings "offer-gpus" -}}
+{{- ne (index .Values.settings "offer-gpus") "never" | ternary "yes" "" -}}
+{{- else if and .Values.devicePlugin.enabled (ne (toString $distribution.offer) "false") -}}yes{{- end -}}
+{{- end }}
+
+{{/* What components and distribution mount of the host: name, mountPath, path, type, writable. */}}
 {{- define "nodetopo.hostMounts" -}}
 {{- $mounts := list -}}
+{{- $distribution := include "nodetopo.distribution" . | fromYaml -}}
+{{- range $distribution.mounts -}}
+{{- $mounts = append $mounts (merge (dict "mountPath" (printf "/host%s" .path)) .) -}}
+{{- end -}}
 {{- if include "nodetopo.hostDevices" . -}}
 {{- $mounts = append $mounts (dict "name" "host-devices" "mountPath" "/host/dev" "path" "/dev" "type" "Directory") -}}
 {{- end -}}
 {{- if include "nodetopo.hostPrograms" . -}}
 {{- $mounts = append $mounts (dict "name" "host-programs" "mountPath" "/host/usr" "path" "/usr" "type" "Directory") -}}
 {{- end -}}
-{{- $kubelet := .Values.kubeletRootDir -}}
+{{- $kubelet := include "nodetopo.kubeletRootDir" . -}}
 {{- with .Values.components -}}
 {{- if or .cdi .dra -}}
 {{- $mounts = append $mounts (dict "name" "cdi" "mountPath" "/host/var/run/cdi" "path" "/var/run/cdi" "type" "DirectoryOrCreate" "writable" true) -}}
@@ -166,19 +232,21 @@ subjects:
 {{- if or .pluginsRegistry .dra -}}
 {{- $mounts = append $mounts (dict "name" "plugins-registry" "mountPath" "/var/lib/kubelet/plugins_registry" "path" (printf "%s/plugins_registry" $kubelet) "type" "Directory" "writable" true) -}}
 {{- end -}}
-{{- if .kubeletConfig -}}
+{{- if and .kubeletConfig (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "kubelet-config" "mountPath" "/host/var/lib/kubelet/config.yaml" "path" (printf "%s/config.yaml" $kubelet) "type" "File") -}}
 {{- $mounts = append $mounts (dict "name" "kubelet-drop-ins" "mountPath" "/host/etc/kubernetes/kubelet.conf.d" "path" "/etc/kubernetes/kubelet.conf.d" "type" "DirectoryOrCreate") -}}
 {{- end -}}
-{{- if or .handOver .hostAudit -}}
+{{- if and (or .handOver .hostAudit) (or $distribution.toolkit (not $distribution)) -}}
 {{- /* No types: with type Directory a pod whose node lacks one of them would not start. */ -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-cdi" "mountPath" "/host/etc/cdi" "path" "/etc/cdi") -}}
 {{- $mounts = append $mounts (dict "name" "host-run-cdi" "mountPath" "/host/run/cdi" "path" "/run/cdi") -}}
 {{- $mounts = append $mounts (dict "name" "host-toolkit" "mountPath" "/host/etc/nvidia-container-runtime" "path" "/etc/nvidia-container-runtime") -}}
 {{- $mounts = append $mounts (dict "name" "host-local" "mountPath" "/host/usr/local" "path" "/usr/local") -}}
+{{- end -}}
+{{- if and (or .handOver .hostAudit) (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-containerd" "mountPath" "/host/etc/containerd" "path" "/etc/containerd") -}}
 {{- end -}}
-{{- if .hostAudit -}}
+{{- if and .hostAudit (not $distribution) -}}
 {{- $mounts = append $mounts (dict "name" "host-etc-crio" "mountPath" "/host/etc/crio" "path" "/etc/crio") -}}
 {{- end -}}
 {{- end -}}

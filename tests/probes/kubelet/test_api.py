@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodetopo.errors import UnreadableError
 from nodetopo.probes.kubelet import api as kubelet_api
 from nodetopo.probes.kubelet.api import MAX_CONFIGZ_BYTES, KubeletApi
+from tests.kubeapi.test_kubeconfig import Certificates
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
 Server = Callable[[ssl.SSLSocket], None]
@@ -106,6 +108,35 @@ def test_a_certificate_of_an_unknown_authority_is_not_trusted(
     error = refused(replace(api, ca_file=None))
     assert "its certificate is not trusted" in error.cause
     assert "--kubelet-insecure-tls" in error.cure
+
+
+def test_a_certificate_that_kubectl_takes_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without the extensions that Python 3.13 wants (``VERIFY_X509_STRICT``)."""
+    made, signed = ssl.create_default_context, Certificates(tmp_path)
+
+    def strictly(**more: Any) -> ssl.SSLContext:
+        context = made(**more)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strictly)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(signed.file("server.crt"), signed.file("server.key"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    arguments = (listener, server, answering(OK % (2, b"{}")))
+    thread = threading.Thread(target=_serve, args=arguments)
+    thread.start()
+    url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+    (tmp_path / "token").write_text("t")
+    try:
+        token, authority = tmp_path / "token", signed.authority
+        api = KubeletApi(url=url, token_file=token, ca_file=authority, timeout_s=60.0)
+        assert api.configz() == "{}"
+    finally:
+        listener.close()
+        thread.join()
 
 
 def test_any_certificate_is_taken_on_request(kubelet: Callable[[Server], KubeletApi]) -> None:

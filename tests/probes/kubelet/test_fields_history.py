@@ -62,6 +62,7 @@ def test_a_kubelet_inside_k3s_began_later_than_its_process(tmp_path: Path) -> No
         **RUNNING,
         "proc/812/cmdline": "/usr/local/bin/k3s server\0",
         "var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf": HEADER,
+        "etc/rancher/node/password": "of every node",
     }
     assert read_whole(tmp_path, files, history=True).changed_since_start is None
 

@@ -9,7 +9,8 @@ from tests.probes.kubelet.kubelet_host import DEFAULTS, HEADER, origins, process
 
 K3S = "var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
 BY_K3S = HEADER + "failSwapOn: false\nevictionHard: {nodefs.available: 5%}\n"
-K3S_DEFAULTS = {f"{K3S}/00-k3s-defaults.conf": BY_K3S}
+PASSWORD = {"etc/rancher/node/password": "of every node"}
+K3S_DEFAULTS = {f"{K3S}/00-k3s-defaults.conf": BY_K3S, **PASSWORD}
 TITLE = {"proc/7/cmdline": "/usr/local/bin/k3s agent\0\0\0\0"}
 """k3s hides its words behind a title."""
 
@@ -85,6 +86,17 @@ def test_the_settings_of_an_old_k3s_are_an_issue(tmp_path: Path) -> None:
 def test_a_malformed_file_of_k3s_is_an_issue_that_names_it(tmp_path: Path, text: str) -> None:
     files = {**K3S_DEFAULTS, **TITLE, "etc/rancher/k3s/config.yaml": text}
     assert refused(tmp_path, files).subject == "/etc/rancher/k3s/config.yaml"
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_drop_ins_without_the_arguments_that_win_over_them_are_no_settings(
+    tmp_path: Path, *, is_running: bool
+) -> None:
+    files = {f"{K3S}/00-k3s-defaults.conf": BY_K3S, **(TITLE if is_running else {})}
+    found = refused(tmp_path, files)
+    assert found.subject == "/etc/rancher/k3s/config.yaml"
+    assert "kubelet-arg wins over the drop-ins" in found.reason
+    assert read(tmp_path / "seen", {**files, **PASSWORD}).fail_swap_on is False
 
 
 def test_a_one_off_command_of_k3s_is_no_kubelet(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class GpuSettings(KernelSettings):
         policies.placement,
         f"{', '.join(Policy)}: one for all resources, or RESOURCE=WORD by comma",
         "LIST",
+        words=tuple(word.value for word in Policy),
         is_live=True,
     )
     bandwidth_model: str = DEVICES.choice(
@@ -107,6 +108,7 @@ class GpuSettings(KernelSettings):
         policies.strategies,
         f"how devices reach a container, comma-separated: {', '.join(Strategy)}",
         "LIST",
+        words=tuple(word.value for word in Strategy),
         is_live=True,
     )
     driver_root: Path = CONTAINERS.setting(
@@ -190,6 +192,7 @@ class GpuSettings(KernelSettings):
         policies.xid_classes,
         f"XID=CLASS or FROM-TO=CLASS by comma, over the usual: {', '.join(HealthClass)}",
         "LIST",
+        words=tuple(word.value for word in HealthClass),
         before="recovery_s",
     )
     expect_gpus: int | None = HEALTH.setting(

@@ -35,7 +35,11 @@ class LabelSettings(GpuSettings):
         writes=True,
     )
     label_outputs: tuple[str, ...] = LABELS.setting(
-        (NODE,), values.several_of(OUTPUTS), f"outputs of labels, from {', '.join(OUTPUTS)}", "LIST"
+        (NODE,),
+        values.several_of(OUTPUTS),
+        f"outputs of labels, from {', '.join(OUTPUTS)}",
+        "LIST",
+        words=OUTPUTS,
     )
     nfd_file: Path = LABELS.setting(
         FEATURE_FILE, values.absolute_path, "feature file of the output nfd-file", "FILE"

@@ -61,6 +61,7 @@ class HcaSettings(GpuSettings):
         "comma-separated variables for containers with HCAs, unless the pod sets them: "
         f"{', '.join(JobVariable)}; or all, or none",
         "LIST",
+        words=tuple(word.value for word in JobVariable),
         is_live=True,
     )
     gpu_hca_resource: str | None = RDMA.setting(

@@ -28,6 +28,7 @@ class Group:
         metavar: str,
         *,
         choices: tuple[str, ...] = (),
+        words: tuple[str, ...] = (),
         is_live: bool = False,
         before: str = "",
         writes: bool = False,
@@ -39,6 +40,7 @@ class Group:
             metavar=metavar,
             group=self.title,
             choices=choices,
+            words=words,
             is_live=is_live,
             before=before,
             writes=writes,
@@ -52,11 +54,14 @@ class Group:
         explanation: str,
         metavar: str,
         *,
+        words: tuple[str, ...] = (),
         is_live: bool = False,
         before: str = "",
     ) -> Default | Value:
-        """Declare a setting that *read* parses from text or YAML."""
-        metadata = self.option(read, explanation, metavar, is_live=is_live, before=before)
+        """Declare a setting that *read* parses from text or YAML; *words* are those of its list."""
+        metadata = self.option(
+            read, explanation, metavar, words=words, is_live=is_live, before=before
+        )
         return field(default=default, metadata=metadata)
 
     def choice(

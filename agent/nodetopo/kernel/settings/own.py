@@ -134,6 +134,7 @@ class KernelSettings:
         values.several_of(FALLBACKS),
         f"fallbacks without label and default, the first that applies: {', '.join(FALLBACKS)}",
         "LIST",
+        words=FALLBACKS,
     )
 
     # Kubelet: its directories and sockets.

@@ -35,7 +35,7 @@ SHARED_SUFFIX = ".shared"
 LAST_XID = 1023
 """The highest accepted XID, several times the highest in NVIDIA's catalogue."""
 
-_XIDS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", re.ASCII)
+XIDS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", re.ASCII)
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -221,7 +221,7 @@ def xid_classes(value: object) -> XidClasses:
         pairs = [(xids.strip(), word.strip()) for xids, _equals, word in parts]
     for xids, word in pairs:
         kind = HealthClass(values.one_of(tuple(each.value for each in HealthClass))(word))
-        match = _XIDS.fullmatch(xids)
+        match = XIDS.fullmatch(xids)
         if match is None:
             raise ValueError(f"without an XID such as 79, or 100-199, where {xids!r} stands")
         first, last = int(match[1]), int(match[2] or match[1])

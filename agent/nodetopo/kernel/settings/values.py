@@ -11,15 +11,15 @@ from nodetopo.errors import InputError, closest
 from nodetopo.formats.names import DNS_NAME
 from nodetopo.model.limits import MAX_GPUS
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?")
-_LABEL = re.compile(
+RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?")
+LABEL = re.compile(
     r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
 _DOMAIN = re.compile(DNS_NAME)
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]*):([0-9]{1,5})")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]*):([0-9]{1,5})")
 LONGEST_PREFIX = 45
 """Characters of the prefix of our labels, slash included: with the longest of their names, 18
 characters, a key has 63."""
@@ -28,8 +28,8 @@ LONGEST_NAME = 63
 """Characters of a resource's name, or a CDI class, without the domain (k8s.io/apimachinery
 ``IsQualifiedName``; CDI SPEC.md, "Kind")."""
 
-_YES = ("true", "yes", "on", "1")
-_NO = ("false", "no", "off", "0")
+YES = ("true", "yes", "on", "1")
+NO = ("false", "no", "off", "0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class Option:
     Attributes:
         group: the title of the group it belongs to, for ``run --help``.
         choices: empty where any value is accepted.
+        words: out of which a list is made; empty where its items are of another form.
         is_live: the running daemon takes up a changed value.
         writes: a switch that lets the daemon write to the API server.
         before: the setting that follows this one in the help; empty for none.
@@ -49,6 +50,7 @@ class Option:
     metavar: str
     group: str
     choices: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     is_live: bool = False
     before: str = ""
     writes: bool = False
@@ -91,9 +93,9 @@ def absolute_path(value: object) -> Path:
 def switch(value: object) -> bool:
     """Read YAML's booleans and their spellings as text."""
     word = str(value).lower()
-    if word not in _YES + _NO:
+    if word not in YES + NO:
         raise ValueError("neither true nor false")
-    return word in _YES
+    return word in YES
 
 
 def path_or_none(value: object) -> Path | None:
@@ -129,7 +131,7 @@ def set_sizes(value: object) -> tuple[int, ...]:
 
 def duration(value: object) -> float:
     """Read a duration, in seconds; a bare number is seconds."""
-    match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
+    match = None if isinstance(value, bool) else DURATION.fullmatch(str(value).strip())
     if match is None:
         raise ValueError("not a duration such as 60, 90s or 5m")
     return float(match[1]) * _SECONDS[match[2]]
@@ -145,7 +147,7 @@ def scan_interval(value: object) -> float:
 
 def resource(value: object) -> str:
     """Read an extended resource's name, or a CDI kind: both are ``domain/name``."""
-    if _RESOURCE.fullmatch(text(value)) is None:
+    if RESOURCE.fullmatch(text(value)) is None:
         raise ValueError("not of the form domain/name")
     if len(text(value).rpartition("/")[2]) > LONGEST_NAME:
         raise ValueError(f"a name of more than {LONGEST_NAME} characters")
@@ -159,14 +161,14 @@ def resource_or_none(value: object) -> str | None:
 
 def label_key(value: object) -> str:
     """Read the key of a label: a name, or ``domain/name``."""
-    if _LABEL.fullmatch(text(value)) is None:
+    if LABEL.fullmatch(text(value)) is None:
         raise ValueError("not the key of a label, such as nvidia.com/device-plugin.config")
     return text(value)
 
 
 def namespace(value: object) -> str:
     """Read the name of a namespace (RFC 1123 label)."""
-    if _NAMESPACE.fullmatch(text(value)) is None:
+    if NAMESPACE.fullmatch(text(value)) is None:
         raise ValueError("not the name of a namespace")
     return text(value)
 
@@ -228,7 +230,7 @@ def address(value: object) -> str | None:
     """Read ``host:port``; ``none`` gives ``None``."""
     if value in ("none", "off", False):
         return None
-    match = _ADDRESS.fullmatch(text(value))
+    match = ADDRESS.fullmatch(text(value))
     if match is None or int(match[2]) > 65535:
         raise ValueError("not of the form host:port")
     return text(value)
@@ -239,7 +241,7 @@ def kubelet_url(value: object) -> str | None:
     if value in ("none", "off", False):
         return None
     scheme, separator, place = text(value).rstrip("/").partition("://")
-    match = _ADDRESS.fullmatch(place)
+    match = ADDRESS.fullmatch(place)
     if scheme != "https" or not separator or match is None or int(match[2]) > 65535:
         raise ValueError("not of the form https://host:port")
     host = match[1] if ":" in match[1] else match[1].strip("[]")

@@ -21,6 +21,10 @@ MICROK8S = Path("/var/snap/microk8s/current/args/kubelet")
 SECRET_DIRECTORIES = ("etc/rancher/", "etc/systemd/system/")
 """Directories below the host's root with files that can hold the cluster's token."""
 
+RANCHER = Path("/etc/rancher")
+"""On every node of k3s and RKE2, as each keeps ``node/password`` there (k3s pkg/agent/config).
+Where it is not seen, it is not mounted: it holds the cluster's token."""
+
 KUBEADM = Path("/var/lib/kubelet/config.yaml")
 
 
@@ -109,6 +113,7 @@ def _of_process(host: Tree, kubelet: KubeletProcess) -> Sources:
         if sources.drop_ins is None or not exists(host, Path(sources.drop_ins)):
             reason = "k3s before 1.32 tells the settings of its kubelet to nobody but its log"
             raise UnusableError(sources.drop_ins or "k3s", reason)
+        _check_arguments(host, sources)
         return replace(sources, pid=kubelet.pid)
     flags = flags_of(kubelet.words)
     return Sources(
@@ -137,6 +142,7 @@ def _at_usual_place(host: Tree) -> Sources:
     for name in ("k3s", "rke2"):
         sources = _rancher(host, name)
         if sources.drop_ins and exists(host, Path(sources.drop_ins)):
+            _check_arguments(host, sources)
             return sources
     if exists(host, MICROK8S):
         return _microk8s(host)
@@ -204,6 +210,13 @@ def _rancher(host: Tree, name: str) -> Sources:
         root_directory=last(flags, "root-dir") or ROOT,
         embedded_in=name,
     )
+
+
+def _check_arguments(host: Tree, sources: Sources) -> None:
+    """Raise UnusableError where the drop-ins are seen and ``kubelet-arg``, which wins, is not."""
+    if not exists(host, RANCHER):
+        reason = "not seen here, and its kubelet-arg wins over the drop-ins; add component configz"
+        raise UnusableError(f"{RANCHER}/{sources.embedded_in}/config.yaml", reason)
 
 
 def _unit_flags(host: Tree, path: Path) -> Iterator[tuple[str, str]]:

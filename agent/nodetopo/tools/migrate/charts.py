@@ -79,8 +79,8 @@ _CRITICAL = Rule(
 )
 _AFFINITY = _rule(
     Verdict.DIFFERS,
-    "nodetopo runs on every Linux node, and idles where there is no GPU; patch nodeSelector to "
-    "keep it off other nodes",
+    "the chart selects nodes by the labels of NFD, the GPU Operator and clouds; the manifests run "
+    "on every Linux node unless component gpu-nodes is added",
 )
 _TOLERATIONS = _rule(
     Verdict.SET,

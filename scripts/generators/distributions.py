@@ -1,0 +1,157 @@
+"""Overlays for distributions of Kubernetes, and the page that compares them.
+
+From ``deploy/helm/files/distributions.yaml``, which the chart reads too.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "deploy" / "helm" / "files" / "distributions.yaml"
+OVERLAYS = ROOT / "deploy" / "daemonset" / "overlays"
+PAGE = ROOT / "docs" / "operate" / "distributions.md"
+
+_OBJECTS = {"scc": "security-context-constraints.yaml", "quota": "resource-quota.yaml"}
+"""Files next to an overlay with an object of its own, by the key that asks for it."""
+
+_HEAD = """\
+# Generated from deploy/helm/files/distributions.yaml: scripts/generate distributions
+# kubectl apply -k deploy/daemonset/overlays/{name}
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - ../../base
+"""
+
+_PAGE = """\
+# Distributions
+
+Distributions of Kubernetes keep the configuration of the container runtime and of the kubelet in
+different places. Choose yours, so that the agent can read them. Generated from
+`deploy/helm/files/distributions.yaml`.
+
+With Helm, set the value `distribution`. With the manifests, apply the overlay of the same name:
+
+```
+helm install nodetopo oci://ghcr.io/OWNER/charts/nodetopo --version 0.1.0 \\
+  --namespace nodetopo --create-namespace --set distribution=rke2
+kubectl apply -k "https://github.com/OWNER/nodetopo//deploy/daemonset/overlays/rke2?ref=v0.1.0"
+```
+
+For kubeadm and kind, use the chart's or the manifests' defaults, or the overlay `kubeadm`. To add
+[components](install.md#components), use the overlay as a resource of your own kustomization.
+
+Without these files, `device-list-strategy: auto` doesn't know how the runtime takes devices and
+uses CDI, and the checks RUN-* and KUB-* that need them are unknown.
+
+| distribution | value and overlay | mounts, read-only | RuntimeClass | good to know |
+| --- | --- | --- | --- | --- |
+"""
+
+_FOOT = """
+On every distribution but Talos and Bottlerocket, the CDI directories `/etc/cdi` and `/run/cdi`,
+the toolkit's directory `/etc/nvidia-container-runtime` and `/usr/local` are mounted as well. The
+container runtime creates the first three, empty, if they don't exist. No other directory is
+created on the host. If a path in the table is missing, the pod doesn't start, and its Events name
+the path: check that you chose the right distribution.
+
+The kubelet's files are not all: flags of its command line win over them, and the pod sees no
+process of the host. To audit the settings that are in force, add the component `configz`
+(Kubernetes 1.33 or later).
+
+On k0s and MicroK8s, the kubelet's root directory differs. The overlay and the chart take its
+`pod-resources` from there; `kubeletRootDir` overrides it.
+
+Tests compose the files of each distribution, mount them as the rendered manifests do, and run the
+readers on the result. The overlays were not tried on clusters of these distributions.
+"""
+
+
+def distributions() -> dict[str, dict[str, Any]]:
+    """Return the distributions by the value that selects them."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(DATA.read_text("utf-8"))
+    return found
+
+
+def overlay(name: str, distribution: Mapping[str, Any]) -> str:
+    """Return the kustomization of *distribution*."""
+    lines = [_HEAD.format(name=name)]
+    lines += [f"  - {file}\n" for key, file in _OBJECTS.items() if distribution.get(key)]
+    if distribution["toolkit"]:
+        lines.append("components:\n  - ../../parts/cdi-and-toolkit\n")
+    patch = yaml.safe_dump(_patch(distribution), sort_keys=False)
+    return "".join(lines) + "patches:\n  - patch: |-\n" + indent(patch, " " * 6)
+
+
+def _patch(distribution: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a strategic merge patch of the DaemonSet."""
+    container: dict[str, Any] = {"name": "nodetopo"}
+    mounts = [
+        {"name": one["name"], "mountPath": f"/host{one['path']}", "readOnly": True}
+        for one in distribution["mounts"]
+    ]
+    if not distribution.get("offer", True):
+        container["env"] = [{"name": "NODETOPO_OFFER_GPUS", "value": "never"}]
+        plugins = "/var/lib/kubelet/device-plugins"
+        mounts.append({"name": "device-plugins", "mountPath": plugins, "readOnly": True})
+    container["volumeMounts"] = mounts
+    volumes = [
+        {
+            "name": one["name"],
+            "hostPath": {key: one[key] for key in ("path", "type") if key in one},
+        }
+        for one in distribution["mounts"]
+    ]
+    if root := distribution.get("kubeletRootDir"):
+        path = {"path": f"{root}/pod-resources"}
+        volumes.append({"name": "pod-resources", "hostPath": path})
+    pod: dict[str, Any] = {}
+    if runtime_class := distribution.get("runtimeClassName"):
+        pod["runtimeClassName"] = runtime_class
+    if kind := distribution.get("seLinuxType"):
+        pod["securityContext"] = {"seLinuxOptions": {"type": kind}}
+    pod |= {"containers": [container], "volumes": volumes}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nodetopo", "namespace": "nodetopo"},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def page() -> str:
+    """Return the page."""
+    rows = []
+    for name, one in distributions().items():
+        paths = ", ".join(f"`{mount['path']}`" for mount in one["mounts"])
+        runtime_class = one.get("runtimeClassName")
+        cells = (
+            one["title"],
+            f"`{name}`",
+            paths,
+            f"`{runtime_class}`" if runtime_class else "",
+            one["notes"],
+        )
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return _PAGE + "".join(rows) + _FOOT
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page, and the kustomization of each overlay."""
+    overlays = {
+        OVERLAYS / name / "kustomization.yaml": overlay(name, one)
+        for name, one in distributions().items()
+    }
+    return {PAGE: page(), **overlays}
+
+
+def owned() -> Iterable[Path]:
+    """Return the page, and every overlay that says it is generated."""
+    yield PAGE
+    for path in OVERLAYS.glob("*/kustomization.yaml"):
+        if path.read_text("utf-8").startswith("# Generated"):
+            yield path
