@@ -31,10 +31,9 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "degraded": "degraded GPUs of the set; fewer is better",
         "bandwidth_gb_s": "GB/s of the set by its model; sets with 94 % of the best are equal",
         "counts_as_gb_s": "the best set's GB/s, if the set has 94 % of it; otherwise its own",
-        "pair_bandwidth_gb_s": "sum of GB/s over all pairs, for three GPUs or more; more is "
-                               "better",
+        "pair_bandwidth_gb_s": "sum of GB/s over all pairs, for three GPUs or more; more is better",
         "numa_nodes": "NUMA nodes that the set spans; from here on less is better, except for the "
-                      "remainder",
+        "remainder",
         "sockets": "CPU sockets that it spans",
         "remainder_value": "weighted GB/s of the remaining GPUs for later jobs; more is better",
         "hca_far": "GPUs without an HCA on their socket",
@@ -45,7 +44,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "crowding": "sum over NUMA nodes of the square of the GPUs in use there",
         "shortfall_gb_s": "difference between the counted and the modelled GB/s",
         "reach_gb_s": "GB/s of the set to all GPUs of the node, so that the best-connected GPUs "
-                      "stay free",
+        "stay free",
         "order": "the list of GPU numbers; the lower one wins",
     },
 )

@@ -181,3 +181,21 @@ def test_columns_tell_the_operation(
     text = f"{ranks}# size count type {columns} {half} {half}\n"
     text += f" 1024 256 float {cells} {out} {placed}\n"
     assert [figure.test for figure in read(text).figures] == [test]
+
+
+def test_the_tables_of_version_2_0_are_read_without_their_hashes() -> None:
+    text = """\
+nThread 1 nGpus 2 minBytes 8 maxBytes 33554432 step: 2(factor) warmup iters: 5 validation: 1
+# NCCL Tests compiled with NCCL 2.1
+#   Rank  0 on a device  0 [0x04] Tesla V100
+#   Rank  1 on a device  1 [0x06] Tesla V100
+#      bytes             N    type      op     time  algbw  busbw      res
+    33554432       8388608   float     sum    1.626  20.64  20.64    0e+00
+ Out of bounds values : 3 FAILED
+ Avg bus bandwidth    : 20.64
+"""
+    log = read(text)
+    assert [figure.gb_per_s for figure in log.figures] == [20.64]
+    assert [problem.text for problem in log.problems] == [
+        "3 values out of bounds: wrong data arrived"
+    ]

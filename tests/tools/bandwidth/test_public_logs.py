@@ -58,8 +58,14 @@ def test_a_sound_node_does_not_fail(field: Path, name: str, of: str, verdict: Ve
         ("f-ssh-warning-plus-good.log", 1),
         *((f"{name}-0.txt", 1) for name in ("aws-batch", "aws-nccl", "deepops-slurmperf")),
         ("deepops-roce-1.txt", 1),
+        ("nccl1453-tag-in-midline.txt", 1),
         ("nvbw24-derived-ce.txt", 16),
+        ("nvbw24-h100-quoted-sm.txt", 0),
         ("nvbw50-a6000x6.txt", 15),
+        *(
+            (f"perftest-{name}.log", 1)
+            for name in ("a30-sys", "h100-gdr-389", "host-396", "host-D")
+        ),
         ("rtx6k-p2p-0.txt", 15),
         ("superbench-ib_loopback_8M_size.log", 2),
         ("superbench-ib_loopback_all_sizes.log", 1),
@@ -78,3 +84,16 @@ def test_a_log_whose_results_were_cut_out_is_no_failure(field: Path) -> None:
     log = read((field / "nccl-check/dranet-site-gke-1.txt").read_text("utf-8"))
     assert [(problem.is_error, problem.is_missing) for problem in log.problems] == [(False, True)]
     assert log.figures == ()
+
+
+def test_the_first_tables_of_nccl_tests_and_their_wrong_values_are_read(field: Path) -> None:
+    log = read((field / "nccl-check/legacy2018-nccltests7.txt").read_text("utf-8"))
+    assert [figure.gb_per_s for figure in log.figures] == [20.66]
+    assert [problem.text for problem in log.problems if problem.is_error] == [
+        "248 values out of bounds: wrong data arrived"
+    ]
+
+
+def test_tests_by_kernels_are_named_and_not_compared(field: Path) -> None:
+    log = read((field / "nccl-check/nvbw24-h100-quoted-sm.txt").read_text("utf-8"))
+    assert log.others == ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")

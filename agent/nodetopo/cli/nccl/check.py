@@ -266,7 +266,7 @@ def _devices(result: Compared) -> str:
         names.append(result.hca.name)
     if not names:
         count = len(result.figure.gpus)
-        return result.figure.hca or f"{count} GPU{'' if count == 1 else 's'}"
+        return result.figure.hca or f"{count or 'unnamed'} GPU{'' if count == 1 else 's'}"
     return ", ".join(names)
 
 

@@ -44,16 +44,19 @@ _BUS = re.compile(r"0x(?P<bus>[0-9a-fA-F]{1,2})")
 _PCI = re.compile(
     r"(?P<domain>[0-9a-fA-F]{4,8}):(?P<bus>[0-9a-fA-F]{2}):(?P<device>[0-9a-fA-F]{2})"
 )
-_HEADER = re.compile(r"(?:#|^)\s*size\s+count\s.*\bbusbw\b")
-_START = re.compile(r"# nThread (?P<threads>[0-9]{1,4}) nGpus (?P<gpus>[0-9]{1,4}) ")
+# Version 2.0 called the columns `bytes` and `N`, and began its other lines without a hash.
+_HEADER = re.compile(r"(?:#|^)\s*(?:size\s+count|bytes\s+N)\s.*\bbusbw\b")
+_START = re.compile(r"(?:# |^)nThread (?P<threads>[0-9]{1,4}) nGpus (?P<gpus>[0-9]{1,4}) ")
 _RANKS = re.compile(r"NCCL INFO .{0,200}\brank [0-9]{1,6} n[rR]anks (?P<ranks>[0-9]{1,6})\b")
 _NAME = re.compile(r"# Collective test starting: (?P<name>\S{1,100})")
 _PROGRAM = re.compile(
     r"\b(?P<name>(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|"
     r"scatter|sendrecv|hypercube)_perf)(?:_mpi)?\b"
 )
-_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(?P<count>[0-9]{1,18})")
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verdict>\s+FAILED)?")
+_BOUNDS = re.compile(r"(?:#|^)\s*Out of bounds values\s*:\s*(?P<count>[0-9]{1,18})")
+_AVERAGE = re.compile(
+    r"(?:#|^)\s*Avg bus bandwidth\s*:\s*(?P<figure>\S{1,40})(?P<verdict>\s+FAILED)?"
+)
 _ANCHOR = re.compile(
     r"#\s+Rank\s+[0-9]{1,6}\s|# nThread [0-9]+ nGpus |#\s*size\s+count\s|# nccl-tests version "
     r"|# Collective test starting: |#\s*Out of bounds values\s*:|#\s*Avg bus bandwidth\s*:"
