@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from nodetopo.admission.families import these_sets
-from nodetopo.admission.hints import Choices, Hint, Hints, mask_of, nodes_of
+from nodetopo.admission.hints import Choices, Hint, Hints
 from nodetopo.admission.merge import TopologyManager
 from nodetopo.model.numa import CpuSet, NumaNode
+from nodetopo.topology.node_sets import mask_of, nodes_of, these_sets
 
 _ANY = Hint(None, preferred=True)
 

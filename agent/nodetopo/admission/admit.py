@@ -11,7 +11,7 @@ compared with the real kubelet in the lab). The story, in the order of the modul
    it has no place :mod:`~nodetopo.admission.beside` them, alone.
 3. :mod:`~nodetopo.admission.scope` takes a pod through the managers: they return
    :mod:`~nodetopo.admission.hints` for what it :mod:`~nodetopo.admission.requests`, as
-   :mod:`~nodetopo.admission.families` of sets of NUMA nodes, the Topology Manager merges them
+   :mod:`~nodetopo.topology.node_sets` of sets of NUMA nodes, the Topology Manager merges them
    (:mod:`~nodetopo.admission.merge`), and the containers get their resources, or the pod is
    refused (:mod:`~nodetopo.admission.errors`).
 4. :mod:`~nodetopo.admission.explain` says why, and :mod:`~nodetopo.admission.suggestions` what

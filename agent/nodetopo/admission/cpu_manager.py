@@ -14,13 +14,13 @@ from nodetopo.admission.cpu_assignment import (
     take_spread,
 )
 from nodetopo.admission.errors import SMT_ALIGNMENT_ERROR, Missing, Refusal, check_walk
-from nodetopo.admission.families import Family, near_any, with_amount
-from nodetopo.admission.hints import Choices, Hints, mask_of, nodes_of
+from nodetopo.admission.hints import Choices, Hints
 from nodetopo.admission.state import ActivePods, choice, flag
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.kubernetes import MILLICORES, Release, quantity, release
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import Family, mask_of, near_any, nodes_of, with_amount
 
 _STATIC, _NONE = "static", "none"
 

@@ -11,13 +11,13 @@ from functools import reduce
 from operator import or_
 
 from nodetopo.admission.errors import MOST_WALKED, Missing, Refusal, check_walk
-from nodetopo.admission.families import NO_SET, near_any
-from nodetopo.admission.hints import Choices, mask_of
+from nodetopo.admission.hints import Choices
 from nodetopo.admission.state import ActivePods
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubelet_state import DeviceState
 from nodetopo.model.kubernetes import GPU_RESOURCE, Release, release
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import NO_SET, mask_of, near_any
 
 Preference = Callable[[str, frozenset[str], frozenset[str], int], frozenset[str]]
 """Returns a device plugin's answer to GetPreferredAllocation, given the resource, its available

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR, Refusal
-from nodetopo.admission.families import Family, one_set
-from nodetopo.admission.hints import Choices, nodes_of
+from nodetopo.admission.hints import Choices
 from nodetopo.admission.merge import PER_MINUTE, SINGLE
 from nodetopo.admission.requests import amount_text, unit_of
 from nodetopo.admission.scope import ContainerOutcome, PodOutcome
@@ -16,6 +15,7 @@ from nodetopo.admission.snapshot import NodeManagers
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import Pod
 from nodetopo.model.qos import QosClass, asks_as_a_pod
+from nodetopo.topology.node_sets import Family, nodes_of, one_set
 
 Nodes = tuple[int, ...]
 """NUMA nodes, ascending."""

@@ -4,17 +4,12 @@ A set is an integer with a bit for each node, as in the kubelet, so nodes from 6
 (kubernetes 1.36 pkg/kubelet/cm/topologymanager/bitmask).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from itertools import islice
-from operator import or_
 from typing import TypeAlias
 
-from nodetopo.admission.families import Family
-
-MAX_NODE = 63
-"""The highest id of a NUMA node that fits a set."""
+from nodetopo.topology.node_sets import Family, nodes_of
 
 MOST_SHOWN = 1023
 """Hints of one resource that are shown, the narrowest: all of up to ten NUMA nodes."""
@@ -63,20 +58,6 @@ class Choices:
 Hints: TypeAlias = Mapping[str, Choices | None]
 """Resource → its hints; ``None`` for no preference. A manager without a preference for anything
 returns no resource at all."""
-
-
-def nodes_of(mask: int) -> tuple[int, ...]:
-    """Return the nodes of a set, ascending."""
-    return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
-
-
-def mask_of(nodes: Iterable[int]) -> int:
-    """Return the set of *nodes*; ids that the kubelet cannot represent share the bit above all.
-
-    A device plugin may report node -1: its devices then count as near a node that no machine has.
-    """
-    bits = (node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
-    return reduce(or_, (1 << bit for bit in bits), 0)
 
 
 def narrowness(mask: int) -> tuple[int, int]:

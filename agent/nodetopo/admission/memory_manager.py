@@ -10,13 +10,22 @@ from functools import reduce
 from operator import and_
 
 from nodetopo.admission.errors import Missing, Refusal, check_walk
-from nodetopo.admission.families import NO_SET, Family, all_sets, these_sets, with_amount
-from nodetopo.admission.hints import MAX_NODE, Choices, Hint, Hints, mask_of, nodes_of
+from nodetopo.admission.hints import Choices, Hint, Hints
 from nodetopo.admission.state import ActivePods, choice
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.kubelet_state import HeldMemory, MemoryState
 from nodetopo.model.pod import Amounts
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import (
+    MAX_NODE,
+    NO_SET,
+    Family,
+    all_sets,
+    mask_of,
+    nodes_of,
+    these_sets,
+    with_amount,
+)
 
 _STATIC, _NONE = "Static", "None"
 

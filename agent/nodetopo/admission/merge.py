@@ -12,9 +12,9 @@ from functools import reduce
 from operator import and_
 
 from nodetopo.admission.errors import Missing
-from nodetopo.admission.families import NO_SET, Family, one_set
-from nodetopo.admission.hints import Choices, Hint, Hints, mask_of
+from nodetopo.admission.hints import Choices, Hint, Hints
 from nodetopo.model.numa import NumaNode
+from nodetopo.topology.node_sets import NO_SET, Family, mask_of, one_set
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
 POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)

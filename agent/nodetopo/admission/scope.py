@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from nodetopo.admission.device_manager import Preference
 from nodetopo.admission.errors import Missing, Refusal
-from nodetopo.admission.families import TooManyError
 from nodetopo.admission.hints import Hint, Hints
 from nodetopo.admission.requests import Request, is_pinned, request_of, request_of_pod, whole_cpus
 from nodetopo.admission.snapshot import NodeManagers
 from nodetopo.model.kubelet_state import HeldMemory
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import Container, ContainerKind, Pod, started
+from nodetopo.topology.node_sets import TooManyError
 
 _UNALIGNED = Hint(None, preferred=False)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from nodetopo.admission.admit import classed
 from nodetopo.admission.device_manager import lowest_first
 from nodetopo.admission.errors import Missing
-from nodetopo.admission.hints import nodes_of
 from nodetopo.admission.scope import admit_pod
 from nodetopo.admission.snapshot import managers_of
 from nodetopo.model.pod import Container, Pod
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import nodes_of
 
 MOST_SIZES = 128
 """Sizes of one resource that are computed; a node has 16 GPUs, or some hundred parts of GPUs."""

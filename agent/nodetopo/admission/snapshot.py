@@ -7,7 +7,6 @@ from typing import TypeVar
 from nodetopo.admission.cpu_manager import CpuManager, cpu_manager_of
 from nodetopo.admission.device_manager import Devices, devices_of
 from nodetopo.admission.errors import Missing, Refusal
-from nodetopo.admission.hints import MAX_NODE
 from nodetopo.admission.memory_manager import MemoryManager, memory_manager_of
 from nodetopo.admission.merge import CLOSEST, MOST_NODES, NONE, POLICIES, SCOPES, TopologyManager
 from nodetopo.admission.requests import amount_text, is_memory, unit_of
@@ -15,6 +14,7 @@ from nodetopo.admission.state import ActivePods, active_pods, choice, flag, numb
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.pod import Pod, at_once, summed
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import MAX_NODE
 
 _NODE_LIMIT = 8
 """``max-allowable-numa-nodes`` where it is not stated (1.36 topology_manager.go)."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from nodetopo.admission import families
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.audit.rules.kubelet.demand import most_on_one_node, width
 from nodetopo.model.gpu import Mig
@@ -14,6 +13,7 @@ from nodetopo.model.kubelet_state import MemoryBlock, MemoryState
 from nodetopo.model.node import NodeOffer, NodeStatus, PlacedDevice
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology import node_sets
 from tests.components.audit.judge import GIB, NODE, STATE, healthy, result
 from tests.components.audit.rules.kubelet.kubelet_node import missing, node, observed, skipped
 
@@ -150,7 +150,7 @@ def test_a_device_near_two_nodes_counts_for_both() -> None:
 def test_devices_of_very_many_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     everywhere = tuple((node,) for node in range(64))
     assert [width(everywhere, amount) for amount in (2, 64, 65)] == [2, 64, None]
-    monkeypatch.setattr(families, "MOST_PARTS", 100)
+    monkeypatch.setattr(node_sets, "MOST_PARTS", 100)
     assert width(tuple((node, node + 1, node + 7) for node in range(50)), 20) is None
 
 

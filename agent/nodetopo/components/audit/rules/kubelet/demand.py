@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
 
-from nodetopo.admission.families import NO_SET, Family, TooManyError, near_any
-from nodetopo.admission.hints import mask_of
 from nodetopo.checks.rule import Finding, Missing
 from nodetopo.components.audit.rules.gpu_pods import (
     GPU,
@@ -23,6 +21,7 @@ from nodetopo.model.kubernetes import MILLICORES, size_text
 from nodetopo.model.pod import Container, Pod, at_once
 from nodetopo.model.qos import HUGE_PAGES, QosClass, asks_as_a_pod, class_of
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.node_sets import NO_SET, Family, TooManyError, mask_of, near_any
 
 CPU = "cpu"
 MEMORY = "memory"

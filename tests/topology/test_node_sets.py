@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from nodetopo.admission import families
-from nodetopo.admission.families import (
+from nodetopo.topology import node_sets
+from nodetopo.topology.node_sets import (
     EMPTY_SET,
     NO_SET,
     Family,
@@ -105,7 +105,7 @@ def _at_least_half() -> int:
 
 
 def test_what_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "MOST_PARTS", 20)
+    monkeypatch.setattr(node_sets, "MOST_PARTS", 20)
     uneven = {node: 100 + node**2 for node in range(12)}
     with pytest.raises(TooManyError):
         with_amount(uneven, sum(uneven.values()) // 2)

@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 
 MOST_PARTS = 1 << 16
 """Parts that one operation makes at most, about a second."""
+MAX_NODE = 63
+"""The highest id of a NUMA node that fits a set."""
 
 
 class TooManyError(Exception):
@@ -373,3 +375,17 @@ class _Operation:
         else:
             family = _part(one.bit, NO_SET, self.including(one.having, mask ^ 1 << highest))
         return self._keep(key, family)
+
+
+def mask_of(nodes: Iterable[int]) -> int:
+    """Return the set of *nodes*; ids that the kubelet cannot represent share the bit above all.
+
+    A device plugin may report node -1: its devices then count as near a node that no machine has.
+    """
+    bits = (node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
+    return reduce(or_, (1 << bit for bit in bits), 0)
+
+
+def nodes_of(mask: int) -> tuple[int, ...]:
+    """Return the nodes of a set, ascending."""
+    return tuple(node for node in range(mask.bit_length()) if mask >> node & 1)
