@@ -72,7 +72,7 @@ NVIDIA's threshold for an RMA, how many NVLinks are up, how many lanes the PCIe 
 did not come again for {_RULES.degraded_s / 3600:g} h, or a reset was seen |
 | `reset` | Unhealthy | it looks sound after a reset |
 | `reboot` | Unhealthy | the node has booted |
-| `rma` | Unhealthy | an operator says so |
+| `rma` | Unhealthy | an operator clears it |
 
 *Looks sound*: NVML answers for it, the driver asks for nothing, nothing waits for a reset, and as
 many NVLinks are up as ever were in this boot (in MIG mode they do not count). A PCIe link with
@@ -98,7 +98,7 @@ does not know field 230 and shows none of these leaves the GPU Unhealthy until a
    {_RULES.repeats} times within {_RULES.degraded_s / 3600:g} h degrade the GPU: then it is seldom \
 the application.
 5. A GPU that turned Unhealthy {_RULES.flaps} times within {_RULES.flap_s / 3600:g} h stays so
-   (`Flapping`) until the node boots or an operator ends it.
+   (`Flapping`) until the node boots or an operator clears it.
 6. Verdicts survive a restart of the daemon, in `health-file`. Another boot ends all of them but
    `rma`. The default place is emptied by a boot.
 7. An XID that NVML reports without a GPU counts for every GPU, as far as a look at each does not
@@ -109,11 +109,49 @@ the application.
    GPU is Unhealthy (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give
    the evidence that classes `reboot` and `rma` ask for; what is still wrong with such a GPU shows
    again, as a loss, a recovery action, a failed row remap or the next XID. The old content is kept
-   in `health.json.bad`. A missing file is no damage: that is how verdicts are ended by hand.
+   in `health.json.bad`. A missing file is no damage: the daemon then forgets every verdict.
 
-To end a verdict by hand, **remove the health file** on the node: at its next scan the daemon judges
-every GPU anew, by what it sees then. What a GPU still reports, a failed row remap for one, comes
-back at once; to use such a GPU turn `health-checks` off.
+## Bring a GPU back
+
+To end the verdict on one GPU, ask the daemon of its node. Other GPUs keep their verdicts:
+
+```
+kubectl nodetopo gpu-17 health --clear GPU3 --dry-run
+kubectl nodetopo gpu-17 health --clear GPU3
+```
+
+On the node, or in the daemon's pod, the command is `nodetopo health --clear GPU3`. Name the GPU by
+index, `GPU3`, UUID, the beginning of its UUID, or PCI address; `all` stands for every GPU with a
+verdict.
+
+The daemon scans the node and applies the request together with the scan. The command prints each
+fault that it ended, each fault that the GPU still reports, and the result:
+
+```
+GPU3 (GPU-5a1e3c7e-52a8-4ed5-8c6c-f1d2b9b1a1c4):
+  cleared: Xid79 (reboot): XID 79, the GPU fell off the bus; it needs a reboot of the node
+  still reported: RowRemapFailed (rma): a memory row could not be remapped; it needs an operator
+  is Unhealthy: a verdict on what the GPU reports returns at once
+```
+
+| condition | result |
+| --- | --- |
+| the GPU still reports the fault: a failed row remap, a recovery action, a lost GPU, \
+fewer NVLinks | the verdict returns at once, and the exit status is 1. To use such a GPU all the \
+same, set `health-checks: false` |
+| the class is `rma`, or the name is `all` | the request needs `--yes` |
+| NVML gives no reading, or the driver is paused | the request is refused, with exit status 3 |
+| the health file can't be written | the GPU is back, with a warning: the verdict returns if the \
+daemon restarts |
+| two daemons run on the node, during a rollout | both apply the request; if one of them is of a \
+release that takes no requests, the command refuses it |
+| no daemon runs on the node | the command changes the health file, and says so |
+| the daemon restarts before it answers | the request is lost and is not repeated |
+
+Each clear is a line in the log and an Event `HealthCleared` with the faults. The daemon takes
+requests on a socket in the directory of `health-file` that only root and its own user can reach;
+the HTTP server takes none. With a daemon of an older release, remove its health file: that forgets
+the verdicts on every GPU.
 
 ## When NVML fails as a whole
 

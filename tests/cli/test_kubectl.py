@@ -166,6 +166,11 @@ def test_a_command_runs_in_the_pod_of_its_node_with_the_daemon_s_view(plugin: Pl
     assert (done.code, done.out, done.err, done.stdin) == (3, "from the pod", "", None)
 
 
+def test_a_gpu_is_cleared_by_the_daemon_in_the_pod(plugin: Plugin) -> None:
+    done = plugin("gpu-17", "health", "--clear", "GPU3", "--yes")
+    assert done.argv == executed("health", "--clear", "GPU3", "--yes", *DAEMON)
+
+
 def test_flags_that_reach_the_cluster_are_passed_on(plugin: Plugin) -> None:
     done = plugin("-n", "gpu-system", "--context=it", "gpu-17", "topo", "matrix")
     assert done.argv == executed("topo", "matrix", *DAEMON, flags=("--context=it",))

@@ -10,6 +10,7 @@ DOCS = ROOT / "docs" / "operate"
 REASON = re.compile(r"((?:[A-Z][a-z]+){2,})(?::.*)?")
 """Alone, or as the beginning of a line of /readyz."""
 SPEAKERS = (
+    "agent/nodetopo/components/gpus/health/clearing.py",
     "agent/nodetopo/components/gpus/health/notices.py",
     "agent/nodetopo/components/rdma/health/notices.py",
     "agent/nodetopo/components/gpus/health/trouble.py",

@@ -358,3 +358,49 @@ def test_a_daemon_that_finds_garbage_takes_every_gpu_back_until_it_has_evidence(
         (said,) = daemon.said("HealthFileDamaged")
         assert "all GPUs are Unhealthy" in said
         eventually(lambda: len(daemon.said("GpuRecovered")) == 4)
+
+
+def test_an_operator_brings_one_gpu_back_through_the_daemons_of_the_node(tmp_path: Path) -> None:
+    machine = "l40sx4-pcie-2numa"
+    with (
+        FakeKubelet(tmp_path) as kubelet,
+        running(tmp_path, machine) as daemon,
+        running(tmp_path, machine) as other,
+    ):
+        kubelet.wait_registered(TIMEOUT_S)
+        eventually(lambda: len({process for process, *_ in daemon.nvml.registered}) == 2)
+        for gpu in (0, 1):
+            daemon.nvml.xid(gpu, 79)
+        eventually(lambda: len(unhealthy(kubelet) or ()) == 2)
+        eventually(lambda: len(list(tmp_path.glob("clear-*.sock"))) == 2)
+        for one in (daemon, other):
+            eventually(lambda: len(one.said("GpuUnhealthy")) == 2)  # noqa: B023 - called at once
+
+        assert "GPU1" in cleared(tmp_path, "GPU1", "--dry-run").stdout
+        assert len(unhealthy(kubelet) or ()) == 2
+        done = cleared(tmp_path, "GPU1")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == "  is Healthy"
+        eventually(lambda: len(unhealthy(kubelet) or ()) == 1)
+        for one in (daemon, other):
+            (said,) = eventually(lambda: one.said("HealthCleared"))  # noqa: B023
+            assert said.endswith("an operator cleared Xid79")
+            assert one.said("HealthForgotten") == []
+    with FakeKubelet(tmp_path) as kubelet, running(tmp_path, machine):
+        assert len(eventually(lambda: unhealthy(kubelet) or [])) == 1  # GPU0 alone
+
+
+def cleared(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Ask the daemons of *directory* to clear GPUs."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "nodetopo", "health", "--clear", *arguments),
+            f"--health-file={directory / 'health.json'}",
+            f"--device-plugin-dir={directory}",
+        ],
+        capture_output=True,
+        text=True,
+        env=_clean(),
+        timeout=TIMEOUT_S,
+        check=False,
+    )

@@ -489,7 +489,13 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' health:--only'
       true
+    case ' health:--clear'
+      true
     case ' health:--checks-file'
+      __fish_complete_path $current
+    case ' health:--health-file'
+      __fish_complete_path $current
+    case ' health:--device-plugin-dir'
       __fish_complete_path $current
     case ' health:-o' ' health:--output'
       printf '%s\n' table short json yaml
@@ -1002,7 +1008,7 @@ function __nodetopo_complete
         case ' cleanup'
           printf '%s\n' -h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' health'
-          printf '%s\n' -h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --only --clear --dry-run --yes --checks-file --health-file --device-plugin-dir -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' audit'
           printf '%s\n' -h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' admit'

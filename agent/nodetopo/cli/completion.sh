@@ -248,7 +248,10 @@ _nodetopo() {
     " cleanup:--kubelet-url") words='' ;;
     " cleanup:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--only") words='' ;;
+    " health:--clear") words='' ;;
     " health:--checks-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " health:--health-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " health:--device-plugin-dir") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:-o"|" health:--output") words='table short json yaml' ;;
     " health:--snapshot") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " health:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
@@ -505,7 +508,7 @@ _nodetopo() {
         " labels") words='-h --help -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls --label-prefix --mig-strategy --time-slicing --topology-levels-file' ;;
         " publish") words='-h --help --dry-run -o --output --strict --no-color --label-outputs --nfd-file --namespace --label-prefix --mig-strategy --time-slicing --topology-levels-file --publish-clique --topology-levels --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " cleanup") words='-h --help --dry-run --all-nodes -o --output --strict --no-color --label-outputs --nfd-file --namespace --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " health") words='-h --help --only --clear --dry-run --yes --checks-file --health-file --device-plugin-dir -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " admit") words='-h --help --manifest --policy --scope --policy-option -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix' ;;

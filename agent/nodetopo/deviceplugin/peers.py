@@ -44,6 +44,19 @@ def trusted_users(uid_map: Path = UID_MAP, overflow_uid: Path = OVERFLOW_UID) ->
     return frozenset(users)
 
 
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Return the peer's process and user.
+
+    The process is 0 if it is outside this PID namespace.
+
+    Raises:
+        OSError: *connection* is no unix socket.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(raw)
+    return process, user
+
+
 class Peers:
     """The peers of the socket bound at *path*, even if its file has moved.
 
@@ -71,9 +84,7 @@ class Peers:
         strangers = set()
         for connection in self._connections():
             with connection:
-                _, user, _ = _CREDENTIALS.unpack(
-                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                )
+                _, user = peer_of(connection)
                 if user not in self._users:
                     strangers.add(user)
                     with suppress(OSError):  # it hung up first

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from nodetopo.components.gpus.driver_pause import DriverPause
 from nodetopo.components.gpus.expected import ExpectedGpuCount
@@ -29,6 +30,9 @@ from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
 from nodetopo.probes.kubelet.podresources import PodResources
+
+if TYPE_CHECKING:  # loaded once the kubelet has the devices
+    from nodetopo.components.gpus.health.clear_socket import ClearServer
 
 POD_EVENTS = 120
 """Events on pods an hour at most: a node that starts a pod with devices every half minute."""
@@ -72,6 +76,7 @@ class Gpus(Component):
         self.expected = ExpectedGpuCount(settings, state) if target.is_real else None
         self.pause = DriverPause() if kernel.has_api else None
         self._offer_notices = OfferNotices()
+        self._clears: ClearServer | None = None
         self.scans = ScanLoop(
             target,
             kernel.store,
@@ -109,6 +114,8 @@ class Gpus(Component):
                 yield "requesters", self._run_requesters
             if self.pods is not None:
                 yield "pods with devices", self._run_pods
+            if self.health is not None and health_file(kernel.settings) is not None:
+                yield "requests to clear GPUs", self._run_clear_requests
             if kernel.settings.expect_run_times:
                 yield "expected run times", self._run_run_times
 
@@ -201,6 +208,8 @@ class Gpus(Component):
         self.scans.scan_soon()
         if self.kernel.requesters is not None:
             self.kernel.requesters.wake()
+        if self._clears is not None:
+            self._clears.stop()
 
     def close(self) -> None:
         """Leave the kubelet."""
@@ -301,6 +310,24 @@ class Gpus(Component):
 
         with closing(PodResources(self.kernel.settings.pod_resources_socket)) as kubelet:
             ToldPodsLoop(allocations, kubelet.assigned, pods, events.post).run(stopping)
+
+    def _run_clear_requests(self, stopping: threading.Event) -> None:
+        """Take requests to clear GPUs, once the devices are registered."""
+        state = health_file(self.kernel.settings)
+        assert self.health is not None
+        assert state is not None
+        health = self.health
+        if self.kernel.wait_registered(stopping):
+            return
+        from nodetopo.components.gpus.health.clear_socket import server_of  # noqa: PLC0415 - same
+
+        self._clears = server_of(
+            state.parent,
+            health,
+            scan=self.scans.scan_soon,
+            claim=lambda: None if self.pause is None else self.pause.claim,
+        )
+        self._clears.run(stopping)
 
     def _run_run_times(self, stopping: threading.Event) -> None:
         """Learn from pods how long they run, once the devices are registered."""

@@ -4,8 +4,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from nodetopo.components.gpus.health.clearing import (
+    ClearedGpu,
+    Clearing,
+    ClearRequest,
+    cleared_notices,
+    clearing,
+)
 from nodetopo.components.gpus.health.ledger import after_events, after_look, after_time, view
 from nodetopo.components.gpus.health.notices import notices
 from nodetopo.components.gpus.health.rules import HealthRules
@@ -14,6 +21,7 @@ from nodetopo.components.gpus.health.seen import is_over
 from nodetopo.components.gpus.health.state import MAX_GPUS, HealthState
 from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.components.gpus.state_files import HealthFile, KnownGpus
+from nodetopo.errors import AgentError, UnreadableError
 from nodetopo.kernel.settings.kept import health_file
 from nodetopo.model.gpu_health import HealthView
 from nodetopo.model.notice import Notice
@@ -36,6 +44,16 @@ LOOK_PAUSE_S = 5.0
 
 _NOTHING = HealthState()
 """Needs no file."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request to clear GPUs, until a scan that began after it."""
+
+    request: ClearRequest
+    asked_at: float
+    answer: Clearing | AgentError | None = None
+    done: threading.Event = field(default_factory=threading.Event)
 
 
 def configured_health(
@@ -101,6 +119,7 @@ class GpuHealthMonitor:
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
         self._wanted_at: float | None = None  # when something last happened that a scan explains
         self._looked_at = float("-inf")
+        self._waiting: list[_Waiting] = []
 
     @property
     def view(self) -> HealthView:
@@ -170,6 +189,37 @@ class GpuHealthMonitor:
         if is_changed:
             self._on_change()
 
+    def clear(
+        self, request: ClearRequest, scan: Callable[[], None], *, patience_s: float
+    ) -> tuple[tuple[ClearedGpu, ...], bool]:
+        """End the verdicts that *request* names, together with the next scan.
+
+        *scan* asks for one. The request is withdrawn if none ends within *patience_s*; it is never
+        repeated.
+
+        Returns:
+            The GPUs, and whether a restart of the process would keep the change.
+
+        Raises:
+            InputError: the request cannot be met.
+            UnreadableError: no scan ended in time, or NVML gave it no reading.
+        """
+        waiting = _Waiting(request, self._clock())
+        with self._lock:
+            self._waiting.append(waiting)
+        scan()
+        if not waiting.done.wait(patience_s):
+            with self._lock:
+                if waiting in self._waiting:
+                    self._waiting.remove(waiting)
+                    cause = f"no scan of the node ended within {patience_s:g} s: nothing cleared"
+                    raise UnreadableError(cause, "see /readyz for what is wrong, and repeat")
+            waiting.done.wait()
+        if isinstance(waiting.answer, AgentError):
+            raise waiting.answer
+        assert waiting.answer is not None
+        return waiting.answer.gpus, self._file is None or self._is_written
+
     def look(self, snapshot: Snapshot, nvml: NvmlStatus, *, began: float | None = None) -> None:
         """Take the result of a scan: evidence against GPUs, and for them.
 
@@ -194,11 +244,34 @@ class GpuHealthMonitor:
                 self._state = before = self._in_doubt(before, snapshot, nvml, began)
             if self._wanted_at is not None and self._wanted_at <= began:
                 self._wanted_at = None
+            answered, before = self._cleared(before, snapshot, nvml, began)
             after = after_look(before, snapshot, nvml, now, self._rules, began=began)
             is_changed = self._become(after)
         self._save(is_retry=True)
+        for waiting in answered:
+            waiting.done.set()
         if is_changed:
             self._on_change()
+
+    def _cleared(
+        self, state: HealthState, snapshot: Snapshot, nvml: NvmlStatus, began: float
+    ) -> tuple[list[_Waiting], HealthState]:
+        """Return the requests that the scan which began at *began* answers, and the new state."""
+        due = [waiting for waiting in self._waiting if waiting.asked_at <= began]
+        self._waiting = [waiting for waiting in self._waiting if waiting not in due]
+        for waiting in due:
+            request, now = waiting.request, self._looked_at
+            try:
+                waiting.answer = clearing(
+                    state, request, snapshot, nvml, now=now, began=began, rules=self._rules
+                )
+            except AgentError as error:
+                waiting.answer = error
+                continue
+            state = waiting.answer.state
+            if not request.is_dry_run:
+                self._notices.extend(cleared_notices(waiting.answer.gpus))
+        return due, state
 
     def _in_doubt(
         self, state: HealthState, snapshot: Snapshot, nvml: NvmlStatus, began: float
