@@ -5,10 +5,11 @@ from pathlib import Path
 
 from nodetopo.components.gpus.health.recovery import ACTIONS, NONE
 from nodetopo.components.gpus.health.rules import HealthRules
-from nodetopo.components.rdma.health.hca import FIRMWARE, LINK_DOWN, HcaRules, Presence
+from nodetopo.components.rdma.health.hca import HcaRules
 from nodetopo.components.rdma.health.monitor import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
+from nodetopo.tools.explain.words import HCA_HEALTH
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
 
@@ -19,23 +20,9 @@ makes the GPU Unhealthy there for as long as the plugin runs."""
 _RULES = HealthRules()
 _HCA_RULES = HcaRules()
 
-_HCA_CAUSES = f"""\
-| reason | means | what to do |
-| --- | --- | --- |
-| `{LINK_DOWN}` | no port is ACTIVE | cable, transceiver, port of the switch; for InfiniBand the \
-subnet manager, if the port stays INIT; for RoCE the interface, if it is not up |
-| `{FIRMWARE}` | reading the state of its ports fails with EIO, ENXIO, ETIMEDOUT or EREMOTEIO | \
-`dmesg`; `devlink health`; a reset of the firmware, or a reboot |
-| `{Presence.REMOVED.value}` | its PCI function is not on the bus | `dmesg`, `lspci`; a reboot; \
-where virtual functions were removed on purpose, a restart of the daemon forgets them |
-| `{Presence.UNBOUND.value}` | its PCI function has no driver | bind the driver again |
-| `{Presence.UNREGISTERED.value}` | its driver has no RDMA device for it | load the RDMA part \
-of the driver (`mlx5_ib`); `devlink dev param show` has `enable_rdma` |
-| `{Presence.HIDDEN.value}` | the same, where each RDMA device belongs to one network namespace \
-(`rdma system` says `exclusive`) | nothing, if a pod has it: it is back at once when the pod ends |
-| `{Presence.MISSING.value}` | it is not listed, and has no PCI function, as software devices do | \
-add it again |
-"""
+_HCA_CAUSES = "| reason | meaning | what to do |\n| --- | --- | --- |\n" + "".join(
+    f"| `{word.name}` | {word.meaning} | {word.cure} |\n" for word in HCA_HEALTH
+)
 
 _HEAD = f"""\
 # Health of GPUs and HCAs

@@ -18,6 +18,7 @@ GENERATORS = (
     "settings",
     "labels",
     "checks",
+    "runbook",
     "check-runbook",
     "health",
     "metrics",

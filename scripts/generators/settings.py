@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from nodetopo.cli.flags.run import effect, explanation
 from nodetopo.kernel.settings.declare import key, options
+from nodetopo.kernel.settings.explained import effect, explanation
 from nodetopo.kernel.settings.nvidia.names import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "configuration.md"

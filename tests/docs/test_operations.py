@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from nodetopo.tools.explain.events import NODE_EVENTS, POD_EVENTS
+from nodetopo.tools.explain.readiness import READINESS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "operate"
 REASON = re.compile(r"((?:[A-Z][a-z]+){2,})(?::.*)?")
@@ -43,7 +46,9 @@ def reasons_in(path: str) -> Iterator[str]:
 
 def test_every_reason_of_an_event_is_explained() -> None:
     spoken = {reason for path in SPEAKERS for reason in reasons_in(path)}
-    assert spoken == first_cells("runbook.md", "Events") - {"reason", "---"}
+    listed = [name for event in (*NODE_EVENTS, *POD_EVENTS) for name in event.names]
+    assert len(listed) == len(set(listed))
+    assert spoken == set(listed) == first_cells("runbook.md", "Events") - {"reason", "---"}
 
 
 def test_every_reason_for_not_being_ready_is_explained() -> None:
@@ -53,7 +58,9 @@ def test_every_reason_for_not_being_ready_is_explained() -> None:
         if path.name in ("readiness.py", "component.py")
         for reason in reasons_in(str(path))
     }
-    assert spoken == first_cells("runbook.md", "Readiness and liveness") - {"reason", "---"}
+    listed = [reason.name for reason in READINESS]
+    assert len(listed) == len(set(listed))
+    assert spoken == set(listed)
 
 
 def test_every_component_is_listed() -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from nodetopo import __version__
+from nodetopo.cli.flags.explain import flags_as_words
 from nodetopo.cli.output import note, say
 from nodetopo.cli.parser import BriefParser, Parser, add_command
 from nodetopo.errors import AgentError, InputError
@@ -39,7 +40,7 @@ COMMANDS = (
     Command("capture", "write the node's snapshot to a file"),
     Command("support", "write one redacted archive about the node"),
     Command("nccl", "print variables and the topology for NCCL"),
-    Command("explain", "explain a check by its code"),
+    Command("explain", "explain a check, an XID, an Event, or any word that nodetopo reports"),
     Command("explain-claim", "explain the devices of a ResourceClaim"),
     Command("simulate", "list the bundled machines; simulate jobs on one"),
     Command("completion", "print a completion script for a shell"),
@@ -113,6 +114,8 @@ def parsed(argv: Sequence[str]) -> Namespace:
         InputError: they are not a valid command line.
     """
     command = next((word for word in argv if not word.startswith("-")), None)
+    if command == "explain":
+        argv = flags_as_words(argv)
     try:
         arguments = parser(command, BriefParser).parse_args(argv, _defaults())
     except InputError:

@@ -3,10 +3,10 @@
 from argparse import Namespace
 
 from nodetopo.cli import output
-from nodetopo.cli.flags.run import effect, nvidia_shown
 from nodetopo.cli.output import clean, say, warn
 from nodetopo.deviceplugin.hand_over import choose, read_setup
 from nodetopo.kernel.settings.declare import key
+from nodetopo.kernel.settings.explained import effect, nvidia_shown
 from nodetopo.kernel.settings.nvidia.names import NAMES, Name
 from nodetopo.kernel.settings.reload import Reloader
 from nodetopo.kernel.settings.resolve import Resolved

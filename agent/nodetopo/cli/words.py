@@ -58,6 +58,10 @@ def words_of(level: Level) -> list[str]:
             words += action.option_strings
         if not action.option_strings and action.nargs is None:
             words += map(str, action.choices or ())
+        if action.metavar == "WORD":
+            from nodetopo.tools.explain.catalogue import names  # noqa: PLC0415 - loads every table
+
+            words += names()
     return words
 
 

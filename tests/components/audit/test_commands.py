@@ -12,7 +12,7 @@ def test_a_command_without_rules_says_so(tmp_path: Path) -> None:
         assert done.returncode == 2, done.stderr
         message = f"`nodetopo {command}` needs the component audit, which is not installed"
         assert done.stderr == f"error: {message} — install nodetopo with it\n"
-    listed = shown(environment, "-m", "nodetopo", "explain", "-o", "short")
+    listed = shown(environment, "-m", "nodetopo", "explain", "--all", "-o", "short")
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout
     assert "KUB-001" not in listed.stdout

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from nodetopo.cli.flags.run import effect
 from nodetopo.cli.main import execute, main
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import key, options
+from nodetopo.kernel.settings.explained import effect
 from nodetopo.kernel.settings.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from tests.kubeapi.fake_watch import FakeWatch, watched
 

@@ -1,0 +1,1 @@
+"""Explanations of the words that a node, its kubelet and nodetopo report."""
