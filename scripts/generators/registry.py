@@ -26,6 +26,7 @@ GENERATORS = (
     "distributions",
     "chart",
     "own-node",
+    "rbac",
     "drawings",
     "placement",
     "fault-tests",

@@ -1,0 +1,114 @@
+"""The page of access rights, ``docs/operate/rbac.md``, from the manifests of ``deploy/``."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "deploy" / "daemonset"
+PAGE = ROOT / "docs" / "operate" / "rbac.md"
+
+BASE = "base"
+
+WHY: Mapping[tuple[str, str], str] = {
+    (BASE, "nodes"): "reads the labels of its own Node (`get`, `watch` of one name) and applies "
+    "nodetopo's labels and annotations (`patch`)",
+    (BASE, "pods"): "finds which pods have GPUs, for the audit and for alignment. RBAC can't limit "
+    "a list to one node",
+    (BASE, "resourceslices"): "notices DRA drivers that publish GPUs of the node",
+    (BASE, "deviceclasses"): "notices a DeviceClass that maps to the extended resource",
+    (BASE, "events"): "Events about the Node, which live in `default`. `patch` counts a repeated "
+    "Event",
+    ("configz", "nodes/configz"): "reads the kubelet's configuration in force",
+    ("configz", "nodes/metrics"): "reads the kubelet's metrics for the checks of its managers",
+    ("dra", "resourceslices"): "publishes the devices of nodetopo's DRA driver",
+    ("dra", "resourceclaims"): "reads the claim that the kubelet asks the driver to prepare",
+    ("node-feature", "nodefeatures"): "publishes labels through NFD",
+    ("node-feature", "pods"): "reads its own pod to find the DaemonSet that owns the object",
+    ("observed-placement", "pods"): "annotates running pods with their placement",
+    ("pod-events", "events"): "Events about misaligned pods, in their namespaces",
+    ("pod-placement", "pods"): "follows the pods of the node for their placement annotations",
+    ("pod-placement", "events"): "Events about the devices of pods, in their namespaces",
+    ("rejections", "pods"): "follows the failed pods of the node",
+    ("rejections", "events"): "Events that explain a rejection, in the pod's namespace",
+    ("run-times", "pods"): "follows the pods of the node to learn how long they run",
+    ("run-times", "jobs"): "reads the Job of a pod for its deadline",
+    ("zones", "noderesourcetopologies"): "publishes the NodeResourceTopology of the node",
+}
+"""By component and resource: the use of the right."""
+
+_HEAD = """\
+# Access rights
+
+The rights of nodetopo's service account in the API server, for a security review. Generated from
+`deploy/daemonset/`; the chart grants the same rights under `rbac.create`.
+
+`base` is always installed. Each [component](install.md#components) adds its rights only where you
+install it. No right covers Secrets, ConfigMaps or `pods/exec`, and none uses a wildcard.
+
+| component | scope | API group | resource | verbs | why |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+_TAIL = """
+RBAC can't limit the rights on Nodes and pods to the daemon's own node. The component `own-node` adds
+a ValidatingAdmissionPolicy that does: it refuses writes to other Nodes, to other programs' labels,
+and in the name of other programs. [threat-model.md](../internals/threat-model.md#the-api-server)
+lists the proofs.
+
+Commands on your workstation (`nodetopo export`, `doctor`, `explain-claim`, `cleanup`) use the rights
+of your kubeconfig: all of them list Nodes, `explain-claim` also reads ResourceClaims and
+ResourceSlices, and `cleanup` also patches Nodes. `kubectl nodetopo NODE` needs `list` on pods
+and `create` on `pods/exec` in the namespace of the agent.
+"""
+
+
+class Right(NamedTuple):
+    """One rule for one resource."""
+
+    component: str
+    scope: str
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+
+
+def rights() -> Iterator[Right]:
+    """Yield every right in the manifests, of the base first."""
+    folders = [MANIFESTS / BASE, *sorted((MANIFESTS / "components").iterdir())]
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
+        for document in yaml.safe_load_all(path.read_text("utf-8")):
+            if isinstance(document, dict) and document.get("kind") in ("ClusterRole", "Role"):
+                yield from _of(document, path.parent.name)
+
+
+def _of(role: Mapping[str, Any], component: str) -> Iterator[Right]:
+    namespace = role["metadata"].get("namespace")
+    scope = "cluster" if role["kind"] == "ClusterRole" else f"namespace `{namespace}`"
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield Right(component, scope, group, resource, tuple(rule["verbs"]))
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    rows = (
+        f"| `{right.component}` | {right.scope} | {f'`{right.group}`' if right.group else 'core'} "
+        f"| `{right.resource}` | {', '.join(right.verbs)} "
+        f"| {WHY[right.component, right.resource]} |\n"
+        for right in rights()
+    )
+    return _HEAD + "".join(rows) + _TAIL
+
+
+def made() -> Mapping[Path, str]:
+    """Return the page."""
+    return {PAGE: page()}
+
+
+def owned() -> Iterable[Path]:
+    """Return the file of this generator."""
+    return (PAGE,)
