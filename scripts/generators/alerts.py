@@ -18,38 +18,38 @@ OBJECT = ROOT / "deploy" / "daemonset" / "components" / "alerts" / "prometheusru
 _INTRODUCTION = """\
 # Alerts
 
-Generated from `deploy/helm/files/alerts.yaml`, which is in Prometheus' own format. Give it to
-Prometheus in one of these ways:
+Alerting and recording rules for Prometheus. Generated from `deploy/helm/files/alerts.yaml`, which
+is in Prometheus' format. Load the rules in one of these ways:
 
-| Prometheus | what to do |
+| Prometheus | how to load the rules |
 | --- | --- |
-| its operator, with the Helm chart | switch the rules on in its values |
+| its operator, with the Helm chart | enable the rules in the chart's values |
 | its operator, with kustomize | add the component `alerts` ([install.md](install.md#components)) |
-| by itself | name the file below `rule_files` |
+| without an operator | list the file under `rule_files` |
 
-The operator takes only the rules that its `ruleSelector` selects: often they need a label, which a
-patch or a value of the chart adds. Scrape the pods' port `metrics`, under a job whose name has
-`nodetopo` in it. Adjust `for` and thresholds to your fleet.
+The operator takes only the rules that its `ruleSelector` selects. If the selector needs a label,
+add it with a patch or a value of the chart. Scrape the pods' port `metrics` under a job whose
+name contains `nodetopo`. Adjust `for` and thresholds to your fleet.
 
-Alerts about a node carry its name in the label `node`. Where several clusters share a Prometheus,
-they and the recordings keep the label `cluster` apart. [runbook.md](runbook.md#alerts) says what to
-do about each, [metrics.md](../reference/metrics.md) describes every metric.
-`deploy/helm/files/dashboard.json` is a dashboard for Grafana, to be imported as it is or, with
-Grafana's sidecar, as a ConfigMap.
+Alerts about a node have its name in the label `node`. If several clusters share a Prometheus, the
+label `cluster` separates their alerts and recordings. [runbook.md](runbook.md#alerts) explains
+the response to each alert, and [metrics.md](../reference/metrics.md) describes every metric.
+`deploy/helm/files/dashboard.json` is a Grafana dashboard: import it, or mount it as a ConfigMap
+for Grafana's sidecar.
 
 ## Rules
 
-| alert | severity | for | says |
+| alert | severity | for | summary |
 | --- | --- | --- | --- |
 """
 
 _RECORDINGS = """
 ## Recording rules
 
-A few series for each cluster, model or resource, where a query over every GPU of a large fleet
-takes long:
+A few series for each cluster, model or resource. In a large fleet, a query over every GPU takes
+too long:
 
-| series | of |
+| series | expression |
 | --- | --- |
 """
 

@@ -27,76 +27,80 @@ _HCA_CAUSES = "| reason | meaning | what to do |\n| --- | --- | --- |\n" + "".jo
 _HEAD = f"""\
 # Health of GPUs and HCAs
 
+How nodetopo judges GPUs and RDMA adapters (HCAs), when they recover, and how to bring one back.
 Generated from `agent/nodetopo/components/gpus/health/`.
 
-A GPU is offered to the kubelet as Healthy or Unhealthy; all its replicas and MIG devices follow
-it. Pods that run on an Unhealthy GPU go on running: the daemon kills, drains and resets nothing.
-It says what it saw, and stops handing out what would fail. The verdict and its reason are in the
-metrics and in Events; the kubelet passes on Healthy or Unhealthy, in `allocatedResourcesStatus` of
-the pods on it (feature gate `ResourceHealthStatus`, on by default from Kubernetes 1.36).
+nodetopo advertises each GPU to the kubelet as Healthy or Unhealthy. All replicas and MIG devices
+of the GPU have the same state. Pods on an Unhealthy GPU keep running: the daemon kills, drains and
+resets nothing. It reports what it observed, and stops the allocation of GPUs that would fail. The
+verdict and its reason are in the metrics and in Events. The kubelet reports Healthy or Unhealthy in
+`allocatedResourcesStatus` of the pods (feature gate `ResourceHealthStatus`, enabled by default from
+Kubernetes 1.36 on).
 
-With `cdi-spec: write`, a GPU that no CDI specification defines is Unhealthy for the kubelet, too,
-whatever its health ([allocate.md](../reference/allocate.md#the-cdi-specification)).
+With `cdi-spec: write`, a GPU without a CDI specification is also Unhealthy for the kubelet
+([allocate.md](../reference/allocate.md#the-cdi-specification)).
 
 ## Sources
 
-| source | tells |
+| source | observations |
 | --- | --- |
-| NVML events | XIDs, the error codes of the driver, within a second; not all of them: a GPU \
-that is off the bus may send none, and some (79, 119, 120) are known not to arrive |
-| each scan of NVML | which GPUs are lost, the driver's recovery action (field 230), memory rows \
-and pages that wait for a reset or could not be replaced, whether the SRAM had more errors than \
-NVIDIA's threshold for an RMA, how many NVLinks are up, how many lanes the PCIe link trained to |
-| the PCI bus, each scan | GPUs that were there and are gone, whatever NVML says |
-| how NVML fares | a call that does not return, a library that refuses everything |
+| NVML events | XIDs, the error codes of the driver, within a second. Some never arrive: a GPU \
+that is off the bus can send none, and 79, 119 and 120 are known to get lost |
+| each scan of NVML | lost GPUs, the driver's recovery action (field 230), memory rows and pages \
+that wait for a reset or couldn't be replaced, SRAM errors above NVIDIA's threshold for an RMA, \
+the number of NVLinks that are up, the number of PCIe lanes |
+| each scan of the PCI bus | GPUs that have disappeared, regardless of NVML |
+| the state of NVML | calls that don't return, a library that refuses everything |
 
 ## Classes
 
 | class | the GPU is | until |
 | --- | --- | --- |
 | `app` | Healthy; the code is counted | |
-| `degraded` | Healthy, given out only where no sound GPU is left | it looks sound and the error \
-did not come again for {_RULES.degraded_s / 3600:g} h, or a reset was seen |
+| `degraded` | Healthy, allocated only if no sound GPU is free | it looks sound and the error \
+hasn't returned for {_RULES.degraded_s / 3600:g} h, or a reset was seen |
 | `reset` | Unhealthy | it looks sound after a reset |
 | `reboot` | Unhealthy | the node has booted |
 | `rma` | Unhealthy | an operator clears it |
 
-*Looks sound*: NVML answers for it, the driver asks for nothing, nothing waits for a reset, and as
-many NVLinks are up as ever were in this boot (in MIG mode they do not count). A PCIe link with
-fewer lanes than GPU and slot can do makes the GPU `degraded` (`PcieLanesMissing`, check PCI-001),
-and keeps no other fault alive: it can last as long as the GPU is in its slot. The width, unlike the
-generation, does not drop while a GPU idles; one that is not reported is no fault. What the driver
-told holds while a call does not tell, as rows while MIG is on. *After a reset*: the driver says
-that no recovery action is open, or a reset showed itself: an action that was open is not, rows that
-waited wait no more, the count of errors since the driver was loaded became smaller. A driver that
-does not know field 230 and shows none of these leaves the GPU Unhealthy until a reboot.
+- **Looks sound**: NVML answers for the GPU, the driver requests no action, nothing waits for a
+  reset, and as many NVLinks are up as ever in this boot. NVLinks don't count in MIG mode.
+- **PCIe lanes**: a link with fewer lanes than GPU and slot support makes the GPU `degraded`
+  (`PcieLanesMissing`, check PCI-001), but keeps no other fault alive, because it can last as long
+  as the GPU is in its slot. Unlike the generation, the width doesn't drop while a GPU idles. An
+  unreported width is no fault.
+- **Unreported values**: the last known value is kept while NVML can't report it, for example row
+  remapping with MIG on.
+- **After a reset**: the driver reports that no recovery action is open, or a reset was visible: an
+  open action closed, waiting rows no longer wait, or the error count since the driver was loaded
+  fell. If the driver supports none of these, including
+  field 230, the GPU stays Unhealthy until a reboot.
 
 ## The protocol
 
-1. The same XID of the same GPU within {_RULES.dedupe_s:g} s is one occurrence; the counter has all.
-2. The class comes from the table below, or from `xid-classes`. What the driver itself asks for
-   outranks it: an open recovery action makes a GPU worse than the table says; that none is open
-   ends a verdict of class `reset`, by the evidence above and no earlier. A reboot that the driver
-   itself asked for is over when it asks no more; one that the table asks for, with a boot.
-3. A GPU recovers by evidence that holds for `recovery`, {_RULES.recovery_s:g} s: one scan begins
-   that time, and another one after it must still find the GPU sound. A new error begins it anew. A
-   scan that began before an error proves nothing about it.
-4. Application faults {" and ".join(f"{code}" for code in sorted(REPEATED))} that come
-   {_RULES.repeats} times within {_RULES.degraded_s / 3600:g} h degrade the GPU: then it is seldom \
-the application.
-5. A GPU that turned Unhealthy {_RULES.flaps} times within {_RULES.flap_s / 3600:g} h stays so
-   (`Flapping`) until the node boots or an operator clears it.
-6. Verdicts survive a restart of the daemon, in `health-file`. Another boot ends all of them but
-   `rma`. The default place is emptied by a boot.
-7. An XID that NVML reports without a GPU counts for every GPU, as far as a look at each does not
-   clear it, and makes none of them `Flapping`. Waiting for events may fail; that says nothing of
-   any GPU.
-8. A health file that was damaged while the daemon runs is written again from memory at the next
-   scan. One that cannot be read at a start has lost its verdicts, nobody knows on which GPUs: every
-   GPU is Unhealthy (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give
-   the evidence that classes `reboot` and `rma` ask for; what is still wrong with such a GPU shows
-   again, as a loss, a recovery action, a failed row remap or the next XID. The old content is kept
-   in `health.json.bad`. A missing file is no damage: the daemon then forgets every verdict.
+1. The same XID of the same GPU within {_RULES.dedupe_s:g} s is one occurrence. The counter has all.
+2. The class comes from the table below, or from `xid-classes`. The driver's requests take
+   precedence: an open recovery action makes a GPU worse than the table says. Once no action is
+   open, a `reset` verdict can clear on the evidence above. A driver-requested reboot is done once
+   the driver stops requesting it; a reboot by the table needs a boot.
+3. A GPU recovers by evidence that lasts for `recovery`, {_RULES.recovery_s:g} s: one scan starts
+   the timer, and a later scan must still find the GPU sound. A new error restarts the timer. A scan
+   that began before an error is no evidence about it.
+4. The application faults {" and ".join(f"{code}" for code in sorted(REPEATED))} degrade the GPU \
+if they come {_RULES.repeats} times within
+   {_RULES.degraded_s / 3600:g} h: then the application is seldom the cause.
+5. A GPU that turned Unhealthy {_RULES.flaps} times within {_RULES.flap_s / 3600:g} h stays
+   Unhealthy (`Flapping`) until the node boots or an operator clears it.
+6. Verdicts survive a restart of the daemon, in `health-file`. Another boot ends all verdicts except
+   `rma`. A boot empties the default directory of the file.
+7. An XID that NVML reports without a GPU counts for every GPU until a scan finds that GPU sound. It
+   makes no GPU `Flapping`. A failure to wait for events is no evidence about any GPU.
+8. If the health file is damaged while the daemon runs, the next scan writes it again from memory.
+   If the daemon can't read the file at a start, all verdicts are lost, and every GPU is Unhealthy
+   (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give the evidence that
+   the classes `reboot` and `rma` need. A GPU that is still broken shows it again: as a loss, a
+   recovery action, a failed row remap or the next XID. `health.json.bad` keeps the old content. A
+   missing file isn't damage: the daemon then forgets every verdict.
 
 ## Bring a GPU back
 
@@ -133,7 +137,7 @@ daemon restarts |
 | two daemons run on the node, during a rollout | both apply the request; if one of them is of a \
 release that takes no requests, the command refuses it |
 | no daemon runs on the node | the command changes the health file, and says so |
-| the daemon restarts before it answers | the request is lost and is not repeated |
+| the daemon restarts before it answers | the request is lost and isn't repeated |
 
 Each clear is a line in the log and an Event `HealthCleared` with the faults. The daemon takes
 requests on a socket in the directory of `health-file` that only root and its own user can reach;
@@ -142,56 +146,58 @@ the verdicts on every GPU.
 
 ## When NVML fails as a whole
 
-| what happens | GPUs | reason |
+| failure | GPUs | reason |
 | --- | --- | --- |
 | {_RULES.unanswered} scans in a row get no answer, or one call is stuck for \
-{_RULES.unresponsive_s / 60:g} min: the driver hangs, and new work would | Unhealthy at once | \
-`NvmlUnresponsive` |
-| NVML refuses, with any code: mostly the daemon's container has lost its devices, after \
-`systemctl daemon-reload` for one, while jobs run on | as they were for \
-{_RULES.no_reading_s / 60:g} min, then Unhealthy | `NvmlRefuses` |
-| the same while PCI shows GPUs, for {_RULES.fresh_after_s / 60:g} min, codes 9 (driver not \
-loaded) and 18 excepted | as they were; the daemon asks for a fresh container, once in \
-{_RULES.fresh_every_s / 3600:g} h at most, and only where the health file can be written | |
-| code 18, kernel module and library of different versions: a driver upgrade is under way. Jobs \
-run on with the library they have; new pods would fail | as they were for \
-{_RULES.no_reading_s / 60:g} min, then Unhealthy; no restart | `NvmlVersionMismatch` |
-| the library is gone, as while a driver container is replaced | the same | `NvmlLibraryGone` |
+{_RULES.unresponsive_s / 60:g} min: the driver hangs, and new work would hang too | Unhealthy at \
+once | `NvmlUnresponsive` |
+| NVML refuses with any code. Usually, the daemon's container has lost its devices, for example \
+after `systemctl daemon-reload`, while jobs continue | unchanged for {_RULES.no_reading_s / 60:g} \
+min, then Unhealthy | `NvmlRefuses` |
+| the same for {_RULES.fresh_after_s / 60:g} min while PCI shows GPUs, except codes 9 (driver not \
+loaded) and 18 | unchanged; the daemon requests a new container, at most once in \
+{_RULES.fresh_every_s / 3600:g} h, and only if the health file is writable | |
+| code 18, kernel module and library of different versions: a driver upgrade is in progress. Jobs \
+continue with their library; new pods would fail | unchanged for {_RULES.no_reading_s / 60:g} min, \
+then Unhealthy; no restart | `NvmlVersionMismatch` |
+| the library is gone, for example while a driver container is replaced | the same | \
+`NvmlLibraryGone` |
 | the process that reads NVML dies | the same | `NvmlDied` |
 
-All of these end {_RULES.back_s:g} s after NVML gives readings again. A node that never had a GPU
-has none that could be Unhealthy.
+All of these end {_RULES.back_s:g} s after NVML returns readings again. A node that never had a GPU
+has no GPU to make Unhealthy.
 """
 
 _TUNING = """\
 ## Tuning
 
-| setting | does |
+| setting | effect |
 | --- | --- |
-| `health-checks: false` | no verdicts at all: only lost GPUs are Unhealthy |
-| `xid-classes: "74=degraded,92=app"` | another class for single codes; `app` ignores one, \
-repeated or not |
-| `recovery: 5m` | longer evidence before a GPU is handed out again |
-| `health-file: /var/lib/nodetopo/health.json` | a place that a boot does not empty: `rma` \
-verdicts then outlive it |
+| `health-checks: false` | no verdicts; only lost GPUs are Unhealthy |
+| `xid-classes: "74=degraded,92=app"` | another class for single codes; `app` ignores a code, even \
+if repeated |
+| `recovery: 5m` | longer evidence before a GPU is allocatable again |
+| `health-file: /var/lib/nodetopo/health.json` | a directory that survives a boot, so that `rma` \
+verdicts do too |
 
-`DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS` of NVIDIA's plugin are understood; see
+nodetopo understands `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS` of NVIDIA's plugin; see
 [configuration.md](configuration.md).
 """
 
 _DIFFERENCES = """\
-## Differences to NVIDIA's device plugin
+## Differences from NVIDIA's device plugin
 
-NVIDIA's plugin (0.17.1 to 0.20.0) ignores six XIDs and takes every other one as a reason to make
-the GPU Unhealthy, without a way back but its own restart, which forgets everything.
+NVIDIA's plugin (0.17.1 to 0.20.0) ignores six XIDs and makes the GPU Unhealthy on every other one.
+The GPU stays Unhealthy until the plugin restarts and forgets everything.
 
 - **Healthy here, Unhealthy there**: {app} (`app`), and {degraded} (`degraded`).
 - **Watched here, ignored there**: {watched}.
-- Codes in neither table: `{unlisted}` here, Unhealthy there.
-- Lost GPUs, recovery actions, failed row remaps and a driver that hangs are seen here without an
-  XID.
-- All replicas of a shared GPU follow it; there, up to 0.20.0, one of them does.
-- An error while waiting for events makes no GPU Unhealthy; there it makes all of them so.
+- **Codes in neither table**: `{unlisted}` here, Unhealthy there.
+- **Seen here without an XID**: lost GPUs, recovery actions, failed row remaps and a driver that
+  hangs.
+- **Shared GPUs**: all replicas have the GPU's state here. There, up to 0.20.0, one replica turns
+  Unhealthy.
+- **Errors while waiting for events**: make no GPU Unhealthy here, and all GPUs there.
 """
 
 
@@ -200,31 +206,31 @@ _HOLDS = ", ".join(f"{_HCA_RULES.hold_s(falls):g}" for falls in range(1, 8))
 _HCAS = f"""\
 ## HCAs
 
-While HCAs are offered (`rdma-config`), each is Healthy as long as one of its ports is ACTIVE. The
-states of the ports are read every {LOOK_S:g} s, of more than {PORTS_A_LOOK} ports less often; \
-`health-checks`
-switches this off, too.
+While HCAs are advertised (`rdma-config`), each HCA is Healthy as long as one of its ports is
+ACTIVE. The daemon reads the ports every {LOOK_S:g} s, and less often if there are more than \
+{PORTS_A_LOOK} ports. `health-checks`
+turns this off too.
 
-1. A fault counts once it has lasted for {_HCA_RULES.confirm_s:g} s, over two readings at least: \
-a port that goes
-   down is out of the device list within ten seconds, a link that trains anew stays in it.
+1. A fault counts once it has lasted for {_HCA_RULES.confirm_s:g} s, over at least two readings. A \
+port that goes down
+   leaves the device list within ten seconds; a link that retrains stays in it.
 2. An HCA that is down when the daemon starts is Unhealthy at once.
-3. A state that cannot be read keeps the verdict, as with EINVAL, which drivers answer for functions
-   that are restricted. A file that was refused is not read again before RDMA devices come or go.
-4. An HCA is Healthy again once it has been up for `recovery`. With the third fall within an hour
-   that time begins to double: {_HOLDS} s. So it changes no more
-   than fourteen times an hour, and with each change the kubelet writes its checkpoint.
-5. Devices of a pool in mode `shared` stand for all of its HCAs: containers get the healthy ones,
-   and devices are Unhealthy once no HCA is left.
-6. An HCA that is gone stays in the capacity, under its id. One that was renamed is the same HCA,
-   since its PCI function identifies it. RDMA devices that come, go or change their names ask for a
-   scan, once in {SCAN_PAUSE_S:g} s at most.
-7. HCAs and verdicts survive a restart of the daemon in the same boot, in `hcas.json` beside
-   `health-file`: an Unhealthy HCA stays so until it has been up for its whole time once more,
-   falls keep counting, a renamed HCA keeps its id, and one that is gone stays in the capacity. An
-   HCA that went down meanwhile is Unhealthy at once. Another boot begins anew. Without a usable
-   file, or with one whose schema another release wrote, the ports alone say how HCAs are, and the
-   file is written anew; a release that does not know the file leaves it alone.
+3. An unreadable state keeps the verdict, for example EINVAL, the answer of drivers for restricted
+   functions. A refused file isn't read again before RDMA devices are added or removed.
+4. An HCA is Healthy again once it has been up for `recovery`. From the third fall within an hour
+   on, that time doubles: {_HOLDS} s. So an HCA changes at most fourteen
+   times an hour. With each change the kubelet writes its checkpoint.
+5. Devices of a pool in mode `shared` represent all of its HCAs: containers get the healthy HCAs,
+   and the devices are Unhealthy once no HCA is healthy.
+6. An HCA that is gone stays in the capacity, under its ID. A renamed HCA is the same HCA, because
+   its PCI function identifies it. If RDMA devices are added, removed or renamed, the daemon scans
+   the node, at most once in {SCAN_PAUSE_S:g} s.
+7. HCAs and verdicts survive a restart of the daemon in the same boot, in `hcas.json` next to
+   `health-file`. An Unhealthy HCA stays so until it has been up for its whole time again, falls
+   keep counting, a renamed HCA keeps its ID, and an HCA that is gone stays in the capacity. An HCA
+   that went down meanwhile is Unhealthy at once. Another boot starts again from the ports, as does
+   an unusable file or a file with another release's schema, which the daemon replaces. A release
+   that doesn't know the file ignores it.
 
 {_HCA_CAUSES}"""
 
@@ -239,8 +245,8 @@ def _actions() -> str:
     lines = [
         "## Recovery actions",
         "",
-        "What field 230 may hold (`nvmlDeviceGpuRecoveryAction_t`). An action that is not here",
-        "degrades the GPU.",
+        "The values of field 230 (`nvmlDeviceGpuRecoveryAction_t`). An action that isn't in the",
+        "table degrades the GPU.",
         "",
         "| number | the driver asks | class | reason |",
         "| --- | --- | --- | --- |",
@@ -262,9 +268,9 @@ def _xid_lines() -> Iterator[str]:
     yield ""
     yield f"Edition {TABLE_VERSION} of [NVIDIA's catalogue]({CATALOGUE_URL}),"
     yield f"for GPUs from Ampere on. Codes without a row are `{UNLISTED}`, and so is 999, the"
-    yield "driver's own word for an unknown one; the recovery action decides."
+    yield "driver's code for unknown errors; the recovery action decides."
     yield ""
-    yield "| XID | meaning | NVIDIA's action | class | why, where not by the action |"
+    yield "| XID | meaning | NVIDIA's action | class | reason, if not the action |"
     yield "| --- | --- | --- | --- | --- |"
     for row in ROWS:
         yield _xid_line(row)

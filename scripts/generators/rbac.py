@@ -53,15 +53,15 @@ install it. No right covers Secrets, ConfigMaps or `pods/exec`, and none uses a 
 """
 
 _TAIL = """
-RBAC can't limit the rights on Nodes and pods to the daemon's own node. The component `own-node` adds
-a ValidatingAdmissionPolicy that does: it refuses writes to other Nodes, to other programs' labels,
-and in the name of other programs. [threat-model.md](../internals/threat-model.md#the-api-server)
-lists the proofs.
+RBAC can't limit the rights on Nodes and pods to the daemon's own node. The component `own-node`
+adds a ValidatingAdmissionPolicy that does: it refuses writes to other Nodes, to other programs'
+labels, and in the name of other programs.
+[threat-model.md](../internals/threat-model.md#the-api-server) lists the proofs.
 
-Commands on your workstation (`nodetopo export`, `doctor`, `explain-claim`, `cleanup`) use the rights
-of your kubeconfig: all of them list Nodes, `explain-claim` also reads ResourceClaims and
-ResourceSlices, and `cleanup` also patches Nodes. `kubectl nodetopo NODE` needs `list` on pods
-and `create` on `pods/exec` in the namespace of the agent.
+Commands on your workstation (`nodetopo export`, `doctor`, `explain-claim`, `cleanup`) use the
+rights of your kubeconfig: all of them list Nodes, `explain-claim` also reads ResourceClaims and
+ResourceSlices, and `cleanup` also patches Nodes. `kubectl nodetopo NODE` needs `list` on pods and
+`create` on `pods/exec` in the namespace of the agent.
 """
 
 

@@ -207,7 +207,7 @@ ROWS: tuple[Row, ...] = (
         meaning="the recovery action changed",
         action="XID_154",
         kind=_APP,
-        why="the recovery action is read, and has a class of its own",
+        why="the recovery action is read, and has its own class",
     ),
     Row(codes=(155,), meaning="NVLink, in software", action="RESET_GPU", kind=_RESET),
     Row(codes=(156,), meaning="a resource is to be retired", action="RESET_GPU", kind=_RESET),
