@@ -198,7 +198,7 @@ def _cost(pid: int) -> Cost:
     time.sleep(IDLE_S)
     idle = (_cpu_s(pid) - before) / (time.monotonic() - began) * 3600
     (child,) = psutil.Process(pid).children()
-    return Cost(start=start, idle=idle, daemon=_process(pid), child=_process(child.pid))
+    return Cost(start=start, idle=idle, daemon=process_of(pid), child=process_of(child.pid))
 
 
 def _cpu_s(pid: int) -> float:
@@ -206,7 +206,8 @@ def _cpu_s(pid: int) -> float:
     return sum(sum(each.cpu_times()[:2]) for each in (daemon, *daemon.children()))
 
 
-def _process(pid: int) -> Process:
+def process_of(pid: int) -> Process:
+    """Return the memory of the process *pid* now."""
     sums = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value, *_ = line.split()
