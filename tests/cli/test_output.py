@@ -132,5 +132,13 @@ def test_a_long_line_hangs_below_its_text() -> None:
     )
 
 
+def test_a_url_is_never_broken() -> None:
+    url = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
+    assert fitted(f"reference   {url}\n", 70) == f"reference\n{url}\n"
+    assert fitted(f"reference   see {url} and more\n", 60) == (
+        f"reference   see\n{url}\n              and more\n"
+    )
+
+
 def test_a_terminal_that_says_no_width_changes_nothing() -> None:
     assert fitted("x " * 100 + "\n", 0) == "x " * 100 + "\n"

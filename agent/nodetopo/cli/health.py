@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 
-from nodetopo.checks.inputs import missing_gpus
 from nodetopo.cli import reports
 from nodetopo.cli.source import load
 from nodetopo.components.audit.catalogue import HEALTH
@@ -12,4 +11,4 @@ def run(args: Namespace) -> int:
     """Run the health rules; 1 when one failed, 3 when one could not tell."""
     rules = reports.selected(HEALTH, args.only, "health")
     snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
-    return reports.judge(snapshot, rules, args, only_problems=bool(missing_gpus(snapshot)))
+    return reports.judge(snapshot, rules, args)

@@ -68,7 +68,7 @@ def fitted(text: str, columns: int) -> str:
     """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
 
     Continuations of the last column hang below it, unless it is too far right; lines of wide tables
-    are unchanged.
+    are unchanged. A URL too long for that begins its line.
     """
     if columns < LEAST_WIDTH:
         return text
@@ -86,9 +86,11 @@ def _wrapped(line: str, columns: int) -> str:
     for word in re.findall(r"\s*\S+", line):
         taken = width(_SGR.sub("", word))
         if row + taken > columns and rows[-1].strip():
-            rows.append(" " * hang)
-            row, word = hang, word.lstrip()  # noqa: PLW2901 - the space before it is the line break
+            word = word.lstrip()  # noqa: PLW2901 - the space before it is the line break
             taken = width(_SGR.sub("", word))
+            # A URL that is broken over two lines, or that the next line continues, is no link.
+            row = 0 if "://" in word and hang + taken > columns else hang
+            rows.append(" " * row)
         rows[-1] += word
         row += taken
     return "\n".join(rows)
