@@ -75,6 +75,18 @@ def test_a_terminal_gets_colour() -> None:
     assert "\x1b[32m✓\x1b[0m" in on_terminal("health", "--all", "--machine", "dgx-1v")
 
 
+@pytest.mark.parametrize("options", [(), ("--wide",), ("--nccl",)])
+def test_a_matrix_folds_on_a_terminal_alone(options: tuple[str, ...]) -> None:
+    command = ("topo", "matrix", "--machine", "dgx-h100", "-o", "short", *options)
+    shown = on_terminal(*command, COLUMNS="80").replace("\r", "")
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    blocks = shown.split("\n\n")
+    assert len(blocks) > 1
+    first = [[line.split()[0] for line in block.splitlines()[1:]] for block in blocks]
+    assert all(names == first[0] for names in first)
+    assert len(piped(*command, COLUMNS="80").stdout.split("\n\n")) == 1
+
+
 def test_a_pipe_gets_no_colour() -> None:
     assert "\x1b" not in piped("health", "--all", "--machine", "dgx-1v").stdout
 

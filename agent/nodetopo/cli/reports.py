@@ -73,7 +73,8 @@ def judge(
             result there are about the node: the table only counts them, unless ``--all`` is given.
     """
     terms = overrides(args)
-    report = evaluate(snapshot, rules, terms)
+    with output.progress("running the checks"):
+        report = evaluate(snapshot, rules, terms)
     of_node: frozenset[str] = frozenset()
     if without_pods is not None and not args.all:
         pairs = zip(report.results, evaluate(without_pods, rules, terms).results, strict=True)
