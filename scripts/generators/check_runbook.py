@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from nodetopo.checks.rule import Claim, Rule, Severity, needed
 from nodetopo.tools.cluster.doctor.catalogue import RULES as DOCTOR_RULES
@@ -14,37 +15,46 @@ _HEAD = """\
 
 What to do when a check of `health`, `audit` or `doctor` fails, by its code.
 
-Generated from the catalogues of rules by `scripts/generate`. `nodetopo explain CODE` prints
+This page is generated from the catalogues of rules. `nodetopo explain CODE` prints
 the facts of one check, [checks.md](../reference/checks.md) and
 [doctor.md](../reference/doctor.md) list them with their references, and
 [runbook.md](runbook.md) has readiness, Events and conflicts.
 
 ## How to use an entry
 
-1. **Find the code.** It stands in the output of the command, in the log (`node audited`) and in
+1. **Find the code** in the output of the command, in the log (`node audited`) or in
    `nodetopo_check_broken{report,code,verdict}`, which is 1 for each check that fails or warns.
-2. **Confirm it** with the command of the entry, on the node, or from a workstation with
-   `kubectl nodetopo NODE` before it. The finding names the device or setting, what was observed,
-   and what was expected.
-3. **Fix it**, then run the command again: it passes. The daemon judges `health` when the node
-   changes, and `audit` every ten minutes.
-4. **Or accept it** for a while, with a reason and a last day:
-   [waivers](../reference/checks.md#your-own-terms).
+2. **Confirm it** with the command of the entry on the node, or from a workstation with
+   `kubectl nodetopo NODE` in front. The finding names the device or setting, and its observed and
+   expected value.
+3. **Fix it**, then run the command again until the check passes. The daemon runs `health` when the
+   node changes, and `audit` every ten minutes.
+4. **Or accept it** for a limited time, with a reason and a last day:
+   [waivers](../reference/checks.md#severities-and-waivers).
 
-A check whose input could not be read is *unknown*. The report names each missing input once, with
-the reason and the checks that need it; the entries below list what each check needs. To send a
-finding to somebody else, attach the archive of [`nodetopo support`](support.md).
+A check with an unreadable input is *unknown*. The report names each missing input once, with the
+reason and the checks that need it; the entries below list the inputs of each check. To share a
+finding, attach the archive of [`nodetopo support`](support.md).
 
-How a severity counts: *error* fails the command (exit status 1), *warning* does so with
-`--strict`, *info* is a remark.
+Severities: *error* fails the command (exit status 1), *warning* fails it with `--strict`, and
+*info* is a remark.
 
 """
+
+
+_CONSEQUENCES: Mapping[Severity, str] = MappingProxyType(
+    {
+        Severity.ERROR: "error: a finding fails the command",
+        Severity.WARNING: "warning: a finding fails the command with `--strict`",
+        Severity.INFO: "info: a finding is a remark",
+    },
+)
 
 
 def page() -> str:
     """Return the whole page as Markdown: an index, then an entry for each check."""
     claims: tuple[Claim, ...] = (*node_rules(), *DOCTOR_RULES)
-    index = ["| code | does not hold | severity | command |", "| --- | --- | --- | --- |"]
+    index = ["| Code | Check | Severity | Command |", "| --- | --- | --- | --- |"]
     index += [
         f"| [{claim.code}](#{claim.code.lower()}) | {claim.claim} | {claim.severity} "
         f"| `{claim.command}` |"
@@ -58,10 +68,7 @@ def entry(claim: Claim) -> Iterator[str]:
     """Yield the lines of the entry of *claim*; its heading is the code."""
     yield f"## {claim.code}"
     yield ""
-    verb = "is a remark" if claim.severity is Severity.INFO else "fails"
-    if claim.severity is Severity.WARNING:
-        verb = "warns"
-    yield f"{verb[0].upper()}{verb[1:]} where this does not hold: *{claim.claim}*."
+    yield f"**{claim.claim}** · {_CONSEQUENCES[claim.severity]}"
     yield ""
     yield f"- **Meaning**: {claim.why}"
     yield f"- **Confirm**: `nodetopo {claim.command} --only {claim.code}`"

@@ -14,51 +14,55 @@ DOCTOR_PAGE = _REFERENCE / "doctor.md"
 _HEAD = """\
 # Checks
 
-Generated from `agent/nodetopo/components/audit/catalogue.py`; `nodetopo explain CODE` prints the
-same text. [runbook-checks.md](../operate/runbook-checks.md) says what to do when one fails.
+This page is generated from `agent/nodetopo/components/audit/catalogue.py`;
+`nodetopo explain CODE` prints the same text. The
+[runbook of checks](../operate/runbook-checks.md) lists the fix for each check.
 
-`nodetopo health` checks hardware, `nodetopo audit` checks settings and pods. A claim whose
-inputs could not be read is *unknown*, never passed. Findings of severity error fail a check,
-those of severity warning warn (and fail the command with `--strict`), those of severity info
-are remarks. A claim that says nothing about a node, such as one on RDMA where there is no RDMA
-device, *does not apply* and counts neither way. Exit status: 0 nothing failed, 1 a check failed,
-2 bad usage or input, 3 nothing failed but something is unknown.
+`nodetopo health` checks hardware, and `nodetopo audit` checks settings and pods. A check without
+its inputs is *unknown*, never passed. A finding of severity error fails its check, a finding of
+severity warning warns (and fails the command with `--strict`), and a finding of severity info is
+a remark. A check about parts that the node lacks, such as RDMA devices, *does not apply* and
+counts neither way. Exit status: 0 nothing failed, 1 a check failed, 2 bad usage or input, 3
+nothing failed but something is unknown.
 
-What a rule needs stands with it; without one of these it is unknown. Some of it is in reach only
-with a component of the DaemonSet ([install.md](../operate/install.md#components)): `configz` for
-the settings in force and metrics of the kubelet, `host-audit` for the container runtime, toolkit,
-CDI, swap and interrupts, `host-devices` for device nodes.
+The table lists failures first, then warnings and unknown checks, and counts the rest; `--all` lists
+every check.
+
+Each check lists its inputs, and is unknown without one of them. Some inputs need a component of the
+DaemonSet ([install.md](../operate/install.md#components)): `configz` for the settings in force and
+metrics of the kubelet, `host-audit` for the container runtime, toolkit, CDI, swap and interrupts,
+`host-devices` for device nodes.
 
 `--only` takes areas (the first column of the output) and codes.
 
-## Your own terms
+## Severities and waivers
 
-`--checks-file FILE`, or the variable `NODETOPO_CHECKS_FILE`, names a file by which `health` and
-`audit` change severities and accept verdicts for a while, on the command line and in the daemon,
-which reads a changed file anew:
+`--checks-file FILE`, or the variable `NODETOPO_CHECKS_FILE`, names a file in which `health` and
+`audit` find other severities, and verdicts to accept for a limited time. The daemon reads the file
+again when it changes:
 
 ```yaml
 severities:
   KUB-004: info          # error, warning or info
 waivers:
   - code: PCI-001
-    subject: "GPU3*"     # a shell pattern of findings' subjects; without it all, unknown included
+    subject: "GPU3*"     # shell pattern for subjects of findings (default: all, unknown included)
     reason: riser ordered, ticket 4711
     until: 2027-01-31    # the last day
 ```
 
-A waived verdict stays what it is and is counted apart; it fails no command. After its last day the
-waiver holds no more, and the report says so beside the verdict. Waivers of some findings only leave
-the others.
+A waived verdict is unchanged but counted separately; it fails no command. After its last day a
+waiver expires, and the report says so next to the verdict. A waiver for some findings leaves the
+others.
 
 ## In the daemon
 
-`health` is judged whenever the node or the terms change, and `audit` every ten minutes
-(`audit-node`, on by default), on what the agent reads on its node: neither the API server nor the
-kubelet's metrics are asked, so rules on requests and limits of pods, among others, are unknown
-there. Metrics: `nodetopo_checks{report,verdict}` counts verdicts, those that do not apply as
-`skipped`; `nodetopo_check_broken{report,code,verdict}` is 1 for each check that fails or warns and
-is not waived. What `audit` finds broken is a line in the log when it changes, `node audited`.
+The daemon runs `health` when the node or the file changes, and `audit` every ten minutes
+(`audit-node`, on by default). It uses only data from its node, not from the API server or the
+kubelet's metrics, so some checks are unknown there, such as checks of requests and limits. The
+metric `nodetopo_checks{report,verdict}` counts verdicts, with `skipped` for checks that do not
+apply, and `nodetopo_check_broken{report,code,verdict}` is 1 for each check that fails or warns
+without a waiver. The log has a line, `node audited`, when the findings of `audit` change.
 [alerts.md](../operate/alerts.md) has an alert.
 
 ## All checks
@@ -73,7 +77,7 @@ def page() -> str:
         for rule in node_rules()
         if rule.area is area
     ]
-    table = ["| Code | Claim | Command | Severity |", "| --- | --- | --- | --- |", *index]
+    table = ["| Code | Check | Command | Severity |", "| --- | --- | --- | --- |", *index]
     return "\n".join((_HEAD, *table, "", *map(section, node_rules())))
 
 
@@ -95,53 +99,52 @@ def section(rule: Claim) -> str:
 _DOCTOR_HEAD = """\
 # Doctor
 
-`nodetopo doctor` reads the labels of a cluster's Nodes as schedulers read them, and names what
-keeps workloads from GPUs: nodes that drop out of a topology, places that are taken for one
-another, labels with two writers, labels that NVML contradicts, gangs that fit nowhere. It runs
-on any machine that `kubectl` runs on, needs no GPU, and writes nothing.
+`nodetopo doctor` reads the labels of a cluster's Nodes as schedulers read them, and reports
+problems that keep workloads from GPUs. It finds nodes that drop out of a topology, places with
+the same name, labels with two writers, labels that contradict NVML, and gangs that fit nowhere.
+It runs wherever `kubectl` runs, needs no GPU, and writes nothing.
 
 ```
-nodetopo doctor                                    the cluster that kubectl would ask
+nodetopo doctor                                    the cluster of kubectl
 nodetopo doctor --selector pool=gb200 --levels topology.kubernetes.io/zone,nvidia.com/gpu.clique
 nodetopo doctor --group 18@nvidia.com/gpu.clique   would 18 nodes fit into one clique?
 nodetopo doctor --group 64x1@gpu.topology/tier-0   would 64 pods of one GPU fit below one leaf?
 kubectl get nodes --show-managed-fields -o json | nodetopo doctor --nodes -
 kubectl get topologies.kai.scheduler,podgroups.scheduling.run.ai -A -o json > asked.json
 nodetopo doctor --nodes nodes.json --objects asked.json
-nodetopo doctor --node-snapshot gpu-17.json        hold the labels of gpu-17 against its NVML
-nodetopo doctor --live --only nvlink               the same for the node it runs on
+nodetopo doctor --node-snapshot gpu-17.json        compare the labels of gpu-17 with its NVML
+nodetopo doctor --live --only nvlink               the same for this node
 ```
 
-**What it judges.** The Nodes whose labels tell of GPUs, and how many others there are: a GPU
-node that nobody has labelled yet is among these. With `--selector` all that it chooses, which
-finds such nodes. Levels are those of `--levels`, else of the KAI and Kueue Topologies in the
-cluster, else those that the labels offer (as for `nodetopo export`); machines that are meant to
-have no NVLink are then a pool of their own. Of several Topologies a node needs all levels of one.
+**Nodes.** The doctor checks the Nodes whose labels show GPUs, and counts the others, which
+include GPU nodes without labels. `--selector` chooses Nodes instead, with or without labels.
+Levels come from `--levels`, otherwise from the KAI and Kueue Topologies in the cluster, otherwise
+from the labels (as in `nodetopo export`); machines without NVLink by design are then a separate
+pool. With several Topologies, a node needs all levels of one.
 
-**Gangs** are read where their kinds are installed: KAI and Volcano PodGroups, PodGroups of
-`scheduling.k8s.io`, Kueue Workloads, LeaderWorkerSets with exclusive topology. Only required
-(hard) levels count. The GPUs of a pod are known for Workloads, LeaderWorkerSets and Volcano Jobs
-of one task; for the others a gang with more pods than the largest place has nodes is *unknown*,
-and so is one whose level is a scheduler's own name (an alias of KAI's, a tier of Volcano's) that
-nothing read explains. What already runs is not counted: a gang that passes fits when the place
-is empty. Devices by claim (DRA), CPUs and memory are not looked at.
+**Gangs** are read from the installed kinds: KAI and Volcano PodGroups, PodGroups of
+`scheduling.k8s.io`, Kueue Workloads, and LeaderWorkerSets with exclusive topology. Only required
+(hard) levels count. The number of GPUs of a pod is known for Workloads, LeaderWorkerSets and
+Volcano Jobs of one task. For other kinds, a gang with more pods than the largest place has nodes
+is *unknown*. A gang is also unknown if its level is a scheduler's name for a level (an alias of
+KAI, a tier of Volcano) that no object explains. Running workloads do not count: a gang that
+passes fits into the empty place. The doctor ignores devices by claim (DRA), CPUs and memory.
 
-**Input that is missing** makes a claim *unknown*, never passed: field managers are not in a file
-without `--show-managed-fields`, and `--nodes FILE` asks no API server for gangs, nor does an
-`--objects` file tell of them that has Topologies only. Exit status: 0
-nothing failed, 1 a check failed (warnings too with `--strict`), 2 bad usage or input, 3 nothing
-failed but something is unknown or unreadable. `-o json` has the shape of
-[schema/doctor.json](schema/doctor.json).
+**Missing input** makes a check *unknown*, never passed. A file without `--show-managed-fields`
+has no field managers, `--nodes FILE` asks no API server for gangs, and an `--objects` file with
+only Topologies has no gangs. Exit status: 0 nothing failed, 1 a check failed (warnings too with
+`--strict`), 2 bad usage or input, 3 nothing failed but something is unknown or unreadable. The
+shape of `-o json` is [schema/doctor.json](schema/doctor.json).
 
-**What it costs.** One list of the Nodes' metadata and one of each installed kind, 500 objects an
-answer, nothing on a timer. It needs `list` on `nodes`, and on those kinds; an installed kind that
-may not be listed makes CLU-009 unknown. The agent's own account has none of these rights. Files
-may have 256 MiB as JSON and 16 MiB as YAML.
+**Cost.** One list of the Nodes' metadata and one list of each installed kind, 500 objects per
+answer, nothing on a timer. It needs `list` on `nodes` and on the kinds; CLU-009 is unknown if an
+installed kind cannot be listed. The agent's account has none of these rights. Files can have 256
+MiB as JSON and 16 MiB as YAML.
 
-This page is generated from `agent/nodetopo/tools/cluster/doctor`; `nodetopo explain CODE` prints a
-section.
+This page is generated from `agent/nodetopo/tools/cluster/doctor`; `nodetopo explain CODE` prints
+a section.
 
-| Code | Claim | Subject | Severity |
+| Code | Check | Subject | Severity |
 | --- | --- | --- | --- |
 """
 

@@ -25,7 +25,7 @@ _USES = (
     ),
     (
         "choose machines by how their GPUs are joined",
-        "`interconnect`, `nvlink-domain-size`, `nvlink-links`",
+        "`interconnect`, `nvlink-gpus`, `nvlink-domain-size`, `nvlink-links`",
     ),
     (
         "choose machines by their network",

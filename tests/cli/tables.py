@@ -17,8 +17,8 @@ from nodetopo.tools.node_rules import node_rules
 GOLDENS = Path(__file__).with_name("goldens")
 TABLED: Mapping[tuple[str, ...], str] = {
     ("labels",): "labels",
-    ("health",): "checks",
-    ("audit",): "checks",
+    ("health", "--all"): "checks",
+    ("audit", "--all"): "checks",
 }
 """Commands whose goldens are tables, with the name of the table."""
 
@@ -186,9 +186,9 @@ def checks_transcript(outcomes: Mapping[str, str], line: str, snapshot: Snapshot
 
 
 def _footer(marks: Mapping[str, int], snapshot: Snapshot) -> str:
-    names = {"✓": "passed", "!": "warned", "✗": "failed", "?": "unknown"}
+    names = {"✗": "failed", "!": "warned", "?": "unknown", "✓": "passed"}
     parts = [f"{marks[mark]} {name}" for mark, name in names.items()]
-    parts += [f"{marks['·']} do not apply"] if marks["·"] else []
+    parts += [f"{marks['·']} not applicable"] if marks["·"] else []
     where = [f"node {snapshot.node}"] if snapshot.node else []
     when = snapshot.captured_at
     where += [f"captured {when:%Y-%m-%dT%H:%M:%SZ}"] if when else []

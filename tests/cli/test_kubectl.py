@@ -215,7 +215,6 @@ def test_an_archive_is_written_on_this_machine_for_its_owner_only(
         (("gpu-99", "health"), "error: no agent runs on node 'gpu-99' — see where it runs: "),
         (("gpu-17", "run"), "error: 'run' is no command for a node — commands are: topo, "),
         (("gpu-17",), "error: no command is named — commands are: topo, "),
-        ((), "error: neither a node nor a command is named — see `kubectl nodetopo --help`"),
         (("--server=x", "n", "health"), "error: unknown argument: '--server' — see "),
         (("gpu-17", "admit", "--manifest", "gone.yaml"), "error: gone.yaml: No such file"),
         (("gpu-17", "capture", "--raw", "-o", "d"), "error: --raw writes a directory — "),

@@ -29,6 +29,29 @@ def test_every_command_names_the_module_that_runs_it(command: tuple[str, ...]) -
         assert callable(import_module(f"nodetopo.cli.{module}").run)
 
 
+@pytest.mark.parametrize("group", [(), ("topo",), ("nccl",), ("simulate",)])
+def test_a_group_without_a_command_prints_its_help(cli: Cli, group: tuple[str, ...]) -> None:
+    assert cli(*group) == cli(*group, "--help")
+
+
+@pytest.mark.parametrize("command", ["health", "audit", "labels", "doctor"])
+def test_help_sums_up_the_live_node_and_help_all_lists_it(cli: Cli, command: str) -> None:
+    short, whole = (cli(command, flag) for flag in ("--help", "--help-all"))
+    assert (whole.code, whole.err) == (0, "")
+    assert "see --help-all" in short.out
+    assert "--sysfs-root DIR" not in short.out
+    assert "--sysfs-root DIR" in whole.out
+    assert "see --help-all" not in whole.out
+    assert set(short.out.splitlines()) - set(whole.out.splitlines()) <= {
+        line for line in short.out.splitlines() if "see --help-all" in line
+    }
+
+
+def test_help_all_of_run_lists_nvidia_s_flags(cli: Cli) -> None:
+    assert "--mps-root" not in cli("run", "--help").out
+    assert "--mps-root" in cli("run", "--help-all").out
+
+
 def test_the_version_is_the_package_s(cli: Cli) -> None:
     assert cli("version", "-o", "short").out == f"{__version__}\n"
 

@@ -72,23 +72,35 @@ def piped(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_terminal_gets_colour() -> None:
-    assert "\x1b[32m✓\x1b[0m" in on_terminal("health", "--machine", "dgx-1v")
+    assert "\x1b[32m✓\x1b[0m" in on_terminal("health", "--all", "--machine", "dgx-1v")
+
+
+@pytest.mark.parametrize("options", [(), ("--wide",), ("--nccl",)])
+def test_a_matrix_folds_on_a_terminal_alone(options: tuple[str, ...]) -> None:
+    command = ("topo", "matrix", "--machine", "dgx-h100", "-o", "short", *options)
+    shown = on_terminal(*command, COLUMNS="80").replace("\r", "")
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    blocks = shown.split("\n\n")
+    assert len(blocks) > 1
+    first = [[line.split()[0] for line in block.splitlines()[1:]] for block in blocks]
+    assert all(names == first[0] for names in first)
+    assert len(piped(*command, COLUMNS="80").stdout.split("\n\n")) == 1
 
 
 def test_a_pipe_gets_no_colour() -> None:
-    assert "\x1b" not in piped("health", "--machine", "dgx-1v").stdout
+    assert "\x1b" not in piped("health", "--all", "--machine", "dgx-1v").stdout
 
 
 def test_a_terminal_gets_no_colour_after_no_color() -> None:
-    assert "\x1b" not in on_terminal("health", "--machine", "dgx-1v", NO_COLOR="1")
+    assert "\x1b" not in on_terminal("health", "--all", "--machine", "dgx-1v", NO_COLOR="1")
 
 
 def test_a_terminal_gets_no_colour_after_the_flag() -> None:
-    assert "\x1b" not in on_terminal("health", "--machine", "dgx-1v", "--no-color")
+    assert "\x1b" not in on_terminal("health", "--all", "--machine", "dgx-1v", "--no-color")
 
 
 def test_marks_survive_a_locale_without_them() -> None:
-    done = piped("health", "--machine", "dgx-1v", LC_ALL="C", PYTHONUTF8="0")
+    done = piped("health", "--all", "--machine", "dgx-1v", LC_ALL="C", PYTHONUTF8="0")
     assert (done.returncode, "✓" in done.stdout) == (0, True)
 
 

@@ -13,6 +13,7 @@ from nodetopo.cli.output import (
     MOST_KINDS,
     clean,
     fitted,
+    folded,
     json_text,
     note,
     table,
@@ -129,6 +130,24 @@ def test_a_long_line_hangs_below_its_text() -> None:
     fact = "why         The kubelet cannot align CPUs with it\n"
     assert fitted(fact, 36) == (
         "why         The kubelet cannot align\n              CPUs with it\n"
+    )
+
+
+def test_a_wide_table_folds_into_blocks_of_columns_with_their_names() -> None:
+    rows = [["", "GPU0", "GPU1", "NIC0"], ["GPU0", " X ", "NV1", "PIX"], ["GPU1", "NV1", " X ", ""]]
+    assert folded(rows, 80) == table(rows)
+    assert folded(rows, 16) == (
+        "      GPU0  GPU1\nGPU0   X    NV1\nGPU1  NV1    X\n\n      NIC0\nGPU0  PIX\nGPU1\n"
+    )
+    assert folded(rows, 15).count("GPU1\nGPU0") == 1
+    assert [len(block.splitlines()) for block in folded(rows, 3).split("\n\n")] == [3, 3, 3]
+
+
+def test_a_url_is_never_broken() -> None:
+    url = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
+    assert fitted(f"reference   {url}\n", 70) == f"reference\n{url}\n"
+    assert fitted(f"reference   see {url} and more\n", 60) == (
+        f"reference   see\n{url}\n              and more\n"
     )
 
 

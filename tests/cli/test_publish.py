@@ -136,7 +136,7 @@ def test_cleanup_removes_what_its_dry_run_shows(
         f"{file}  {'a.io/x':{len(COUNT)}}  1",
         "node/gpu-1: would remove 1 label",
         f"{file}: would remove 1 label",
-        "nodefeature/nodetopo-gpu-1 in ns: would remove nothing: there is none of ours",
+        "nodefeature/nodetopo-gpu-1 in ns: nothing to remove",
     ]
     assert (api.patches, file.exists()) == ([], True)
     assert run("cleanup", *flags) == 0
@@ -168,8 +168,20 @@ def test_a_cleanup_that_fails_ends_with_3_and_says_where(
     api.fail_with = (503, {})
     assert run("cleanup", "--label-outputs", "node", *node) == 3
     captured = capsys.readouterr()
-    assert captured.out == "node/gpu-1: removed nothing: it failed\n"
-    assert captured.err.startswith("error: node/gpu-1: GET ")
+    assert captured.out == ""
+    assert captured.err.startswith("error: cannot clean node/gpu-1: GET ")
+
+
+def test_a_cleanup_without_a_cluster_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "features"
+    no_cluster = ("--kubeconfig", str(tmp_path / "gone"), "--node-name", "gpu-1")
+    assert run("cleanup", "--nfd-file", str(file), *no_cluster) == 3
+    captured = capsys.readouterr()
+    assert captured.out == f"{file}: nothing to remove\n"
+    assert captured.err.count("error: ") == 1
+    assert captured.err.startswith("error: cannot clean node/gpu-1, nodefeature/nodetopo-gpu-1 in ")
 
 
 def test_cleanup_of_all_nodes_takes_the_labels_of_those_that_have_some(

@@ -33,6 +33,25 @@ def test_a_failure_shows_what_was_seen_and_what_to_do() -> None:
     assert lines[2] == f"               → {checked.remedy}; `nodetopo explain PCI-001`"
 
 
+def test_failures_come_first_and_passes_are_counted() -> None:
+    """A warning of an earlier area stands below a failure of a later one."""
+    gpus = with_gpu(narrow(), 0, lambda gpu: replace(gpu, persistence=False))
+    report = evaluate(gpus, RULES)
+    *rows, footer = answer(report, PLAIN).table.splitlines()
+    marks = [line[11] for line in rows if line[11] != " "]
+    assert marks == sorted(marks, key="✗!?~".index)
+    assert set(marks) >= {"✗", "!"}
+    counts = report.summary
+    assert f"{counts.passed} passed · {counts.skipped} not applicable (--all lists them)" in footer
+
+
+def test_a_list_of_all_has_a_row_for_every_rule() -> None:
+    report = evaluate(narrow(), RULES)
+    table = answer(report, PLAIN, is_whole=True).table
+    assert all(f" {result.rule.code} {result.rule.claim}" in table for result in report.results)
+    assert "--all" not in table
+
+
 def test_the_short_form_of_a_good_node_is_empty() -> None:
     assert answer(evaluate(healthy(), RULES), PLAIN).short == ""
 
@@ -65,10 +84,10 @@ def test_an_expired_waiver_is_shown_below_the_failure() -> None:
 
 def test_a_rule_that_does_not_apply_says_why_and_is_no_pass() -> None:
     found = replace(rule("PCI-001"), judge=lambda _: iter([Skip("no GPU")]))
-    table = answer(evaluate(narrow(), (found,)), PLAIN).table
+    table = answer(evaluate(narrow(), (found,)), PLAIN, is_whole=True).table
     assert f"· PCI-001 {found.claim} (does not apply: no GPU)" in table
     assert "0 passed" in table
-    assert "1 do not apply" in table
+    assert "1 not applicable" in table
 
 
 def test_names_from_a_stranger_s_file_do_not_steer_the_terminal(cli: Cli) -> None:
@@ -78,7 +97,7 @@ def test_names_from_a_stranger_s_file_do_not_steer_the_terminal(cli: Cli) -> Non
 
 
 def test_every_area_is_named_once() -> None:
-    text = answer(evaluate(healthy(), RULES), PLAIN).table
+    text = answer(evaluate(healthy(), RULES), PLAIN, is_whole=True).table
     areas = [line.split()[0] for line in text.splitlines()[:-1] if not line.startswith(" ")]
     assert len(set(areas)) == len(areas)
 

@@ -1,4 +1,4 @@
-"""Rules: a claim about a node, and a generator that judges a snapshot by it."""
+"""Rules: a check of a node, and a generator that judges a snapshot by it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,8 +124,9 @@ class Claim(ABC):
 
     Attributes:
         code: stable for ever, e.g. ``NVL-001``; never given to another claim.
-        claim: the state of the world when the rule passes.
-        why: what is lost when it does not hold.
+        claim: the subject of the check as a noun phrase in sentence case, without its expected
+            state, so that it reads right after every verdict: ``✗ GPU-006 Persistence mode``.
+        why: what a finding costs.
         remedy: what to do about a finding.
         reference: the text that the claim rests on.
     """

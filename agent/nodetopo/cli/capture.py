@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from nodetopo.cli import live
 from nodetopo.cli.files import STDIO
-from nodetopo.cli.output import escaped, note
+from nodetopo.cli.output import escaped, note, progress
 from nodetopo.cli.source import files_of, load, settings
 from nodetopo.cli.writing import check_new_directory, write_directory, write_text
 from nodetopo.errors import InputError
@@ -23,7 +23,8 @@ def run(args: Namespace) -> int:
         return _run_raw(args)
     snapshot = load(args, needs_gpus=False, pods=True)
     if args.scrub:
-        snapshot, done = scrubbed(snapshot, Substitutes(), hosts())
+        with progress("replacing identifiers"):
+            snapshot, done = scrubbed(snapshot, Substitutes(), hosts())
         _note_all(done)
     write_text(args.output, escaped(encode(snapshot)))
     if args.output != STDIO:
@@ -39,7 +40,8 @@ def _run_raw(args: Namespace) -> int:
 
     raw = live.read_raw(wanted)
     if args.scrub:
-        raw = scrub_raw(raw, hosts())
+        with progress("replacing identifiers"):
+            raw = scrub_raw(raw, hosts())
     _note_all(raw.left_out)
     texts = {
         "nvml.txt": raw.nvml,

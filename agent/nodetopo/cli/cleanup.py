@@ -21,9 +21,12 @@ def run(args: Namespace) -> int:
     with progress("cleaning"):
         results = tuple(clean(_outputs(args), is_dry=args.dry_run))
     emit(_answer(results, is_dry=args.dry_run), args)
+    problems: dict[str, list[str]] = {}
     for cleaned in results:
         if cleaned.problem is not None:
-            note("error", f"{cleaned.place}: {cleaned.problem}")
+            problems.setdefault(cleaned.problem, []).append(cleaned.place)
+    for problem, places in problems.items():
+        note("error", f"cannot clean {', '.join(places)}: {problem}")
     return 3 if any(cleaned.problem is not None for cleaned in results) else 0
 
 
@@ -54,13 +57,12 @@ def _answer(found: Sequence[Cleaned], *, is_dry: bool) -> Answer:
     verb, short = "would remove" if is_dry else "removed", ""
     rows: list[tuple[str, str, str]] = []
     for cleaned in found:
+        if cleaned.problem is not None:
+            continue  # its error says so
         rows += [(cleaned.place, key, value) for key, value in sorted(cleaned.labels.items())]
         amount = f"{len(cleaned.labels)} label{'' if len(cleaned.labels) == 1 else 's'}"
-        if cleaned.problem is not None:
-            amount = "nothing: it failed"
-        elif not cleaned.is_there:
-            amount = "nothing: there is none of ours"
-        short += f"{cleaned.place}: {verb} {amount}\n"
+        short += f"{cleaned.place}: "
+        short += f"{verb} {amount}\n" if cleaned.is_there else "nothing to remove\n"
     return Answer(
         plain={"dry_run": is_dry, "places": [asdict(cleaned) for cleaned in found]},
         table=output.table([("PLACE", "LABEL", "VALUE"), *rows]) + short if rows else short,

@@ -53,7 +53,8 @@ def run(args: Namespace) -> int:
         rules = tuple(rule for rule in rules if rule.area is not ClusterArea.DRA)
     with progress("judging the cluster"):
         report = examine(cluster, rules)
-    answer = reports.answer(report, output.style(no_color=args.no_color))
+    style = output.style(no_color=args.no_color)
+    answer = reports.answer(report, style, is_whole=args.all)
     head = "".join(f"{line}\n" for line in _head(cluster, is_chosen=bool(args.selector)))
     plain = examined_to_plain(cluster, report)
     emit(replace(answer, plain=plain, table=head + answer.table), args)

@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 
-from nodetopo.checks.inputs import missing_gpus
 from nodetopo.cli import reports
 from nodetopo.cli.source import load
 from nodetopo.components.audit.catalogue import HEALTH
@@ -20,4 +19,4 @@ def run(args: Namespace) -> int:
         raise InputError(f"{flag} is for --clear", "name a GPU with --clear, or leave it out")
     rules = reports.selected(HEALTH, args.only, "health")
     snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
-    return reports.judge(snapshot, rules, args, only_problems=bool(missing_gpus(snapshot)))
+    return reports.judge(snapshot, rules, args)

@@ -127,10 +127,10 @@ def complete(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str], *, is_whole: bool = True) -> _Call:
-    """Return the parsed *argv*.
+    """Return the parsed *argv*; without a word, unless it is part of a line, it asks for help.
 
     Raises:
-        InputError: a flag is unknown or lacks its value, or the command is missing.
+        InputError: a flag is unknown or lacks its value.
     """
     call, rest = _Call(), list(argv)
     names = {
@@ -149,9 +149,7 @@ def _parsed(argv: Sequence[str], *, is_whole: bool = True) -> _Call:
         if not equals and not rest:
             raise InputError(f"{flag} needs a value", "see `kubectl nodetopo --help`")
         setattr(call, names[flag], value if equals else rest.pop(0))
-    if is_whole and not rest:
-        raise InputError("neither a node nor a command is named", "see `kubectl nodetopo --help`")
-    call.words = rest
+    call.words = rest or (["--help"] if is_whole else [])
     return call
 
 
@@ -166,7 +164,7 @@ def _run(call: _Call) -> int:
     if not rest or rest[0] not in known:
         what = f"{rest[0]!r} is no command for a node" if rest else "no command is named"
         raise InputError(what, f"commands are: {', '.join(known)}")
-    if {"-h", "--help"} & set(rest):
+    if {"-h", "--help", "--help-all"} & set(rest):
         return run_here(rest)
     _replace_by_kubectl(call, first, rest)
     raise AssertionError("unreachable: exec returns by an error only")

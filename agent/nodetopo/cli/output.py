@@ -68,7 +68,7 @@ def fitted(text: str, columns: int) -> str:
     """Return *text* with lines of more than *columns* wrapped, below the text that they continue.
 
     Continuations of the last column hang below it, unless it is too far right; lines of wide tables
-    are unchanged.
+    are unchanged. A URL too long for that begins its line.
     """
     if columns < LEAST_WIDTH:
         return text
@@ -86,9 +86,11 @@ def _wrapped(line: str, columns: int) -> str:
     for word in re.findall(r"\s*\S+", line):
         taken = width(_SGR.sub("", word))
         if row + taken > columns and rows[-1].strip():
-            rows.append(" " * hang)
-            row, word = hang, word.lstrip()  # noqa: PLW2901 - the space before it is the line break
+            word = word.lstrip()  # noqa: PLW2901 - the space before it is the line break
             taken = width(_SGR.sub("", word))
+            # A URL that is broken over two lines, or that the next line continues, is no link.
+            row = 0 if "://" in word and hang + taken > columns else hang
+            rows.append(" " * row)
         rows[-1] += word
         row += taken
     return "\n".join(rows)
@@ -96,18 +98,37 @@ def _wrapped(line: str, columns: int) -> str:
 
 def _on_terminal(text: str) -> str:
     """Return *text* as wide as the terminal that it is for, unchanged for a file or a pipe."""
+    columns = terminal_columns()
+    return text if columns is None else fitted(text, columns)
+
+
+def terminal_columns() -> int | None:
+    """Return the columns of the terminal on standard output; ``None`` for a file or a pipe."""
     if not sys.stdout.isatty():
-        return text
-    try:
-        columns = int(os.environ.get("COLUMNS") or 0)
-    except ValueError:
-        columns = 0
-    if columns <= 0:
-        try:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns
-        except (OSError, ValueError):
-            return text
-    return fitted(text, columns)
+        return None
+    with suppress(ValueError):
+        if (stated := int(os.environ.get("COLUMNS") or 0)) > 0:
+            return stated
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    return None
+
+
+def folded(rows: Sequence[Sequence[str]], columns: int) -> str:
+    """Return *rows* of equal length as a table that fits *columns*.
+
+    A wider table is split into blocks of columns, with the first column repeated in each and an
+    empty line between them. A single column that is too wide gets a block alone.
+    """
+    widths = [max(width(clean(cell)) for cell in column) + 2 for column in zip(*rows, strict=True)]
+    blocks: list[list[int]] = [[]]
+    for at, taken in enumerate(widths[1:], 1):
+        if blocks[-1] and widths[0] + sum(widths[i] for i in blocks[-1]) + taken - 2 > columns:
+            blocks.append([])
+        blocks[-1].append(at)
+    return "\n".join(
+        table([[row[0], *(row[i] for i in block)] for row in rows]) for block in blocks
+    )
 
 
 # A word to the person who waits.

@@ -58,7 +58,6 @@ def judge(
     args: Namespace,
     extend: Callable[[Answer], Answer] | None = None,
     *,
-    only_problems: bool = False,
     without_pods: Snapshot | None = None,
 ) -> int:
     """Print the report of *rules* on *snapshot* and return the exit status.
@@ -70,14 +69,14 @@ def judge(
         rules: to judge by.
         args: of the command.
         extend: adds to the answer what the command prints alongside the rules.
-        only_problems: as in :func:`answer`.
         without_pods: *snapshot* without its pods. Rules that are not about pods and have the same
-            result there are about the node: the table only counts them.
+            result there are about the node: the table only counts them, unless ``--all`` is given.
     """
     terms = overrides(args)
-    report = evaluate(snapshot, rules, terms)
+    with output.progress("running the checks"):
+        report = evaluate(snapshot, rules, terms)
     of_node: frozenset[str] = frozenset()
-    if without_pods is not None:
+    if without_pods is not None and not args.all:
         pairs = zip(report.results, evaluate(without_pods, rules, terms).results, strict=True)
         of_node = frozenset(
             result.rule.code
@@ -91,7 +90,7 @@ def judge(
     result = answer(
         report,
         output.style(no_color=args.no_color),
-        only_problems=only_problems,
+        is_whole=args.all,
         cures={unread.cause: unread.cure for unread in args.unread if unread.cure is not None},
         of_node=of_node,
     )
@@ -127,27 +126,25 @@ def answer(
     report: Report,
     style: Style,
     *,
-    only_problems: bool = False,
+    is_whole: bool = False,
     cures: Mapping[str, str] = NO_CURES,
     of_node: Collection[str] = (),
 ) -> Answer:
     """Return *report* in all formats; each missing input once, with the rules that it affects.
 
+    The table lists what failed, warned, is unknown or waived, in this order, and counts the rest.
+
     Args:
         report: the results.
         style: of text.
-        only_problems: leave passed and inapplicable rules out of the table, as the short format
-            always does.
+        is_whole: list every rule in the table, by area.
         cures: by the cause of missing inputs.
         of_node: codes of rules that the table counts in one line.
     """
-    listed = [
-        result
-        for result in report.results
-        if not _is_merely_unknown(result) and result.rule.code not in of_node
-    ]
-    if only_problems:
-        listed = [result for result in listed if not _is_fine(result)]
+    node, rest = _parted(report, of_node)
+    listed = [result for result in rest.results if not _is_merely_unknown(result)]
+    if not is_whole:
+        listed = sorted(filter(_needs_a_row, listed), key=_rank)
     rows = []
     for area, results in groupby(listed, key=lambda result: result.rule.area):
         for position, result in enumerate(results):
@@ -162,14 +159,13 @@ def answer(
         what = "; ".join(" ".join(_columns(finding)) for finding in result.findings)
         short += f"{_mark(result, style)} {code} {clean(result.rule.claim)}: {clean(what)} "
         short += f"→ `nodetopo explain {code}`\n"
-    node, rest = _parted(report, of_node)
 
     def unknown(part: Report) -> str:
         return "".join(_unknown(inputs, style, cures) for inputs in _alike(part.missing))
 
     return Answer(
         plain=report_to_plain(report),
-        table=f"{''.join(rows)}{unknown(rest)}{_node_line(node)}{_footer(rest)}",
+        table="".join(rows) + unknown(rest) + _node_line(node) + _footer(rest, is_whole=is_whole),
         short=short + unknown(report),
     )
 
@@ -291,18 +287,30 @@ def _is_merely_unknown(result: Result) -> bool:
     return is_unknown and not (result.findings or result.accepted or result.expired)
 
 
-def _footer(report: Report) -> str:
+def _needs_a_row(result: Result) -> bool:
+    return result.waived is not None or result.verdict is not Verdict.PASS
+
+
+def _rank(result: Result) -> int:
+    """Return the place of *result* in a list that begins with failures."""
+    order = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+    return len(order) if result.waived is not None else order.index(result.verdict)
+
+
+def _footer(report: Report, *, is_whole: bool) -> str:
     counts = report.summary
     parts = [
-        f"{counts.passed} passed",
-        f"{counts.warned} warned",
         f"{counts.failed} failed",
+        f"{counts.warned} warned",
         f"{counts.unknown} unknown",
     ]
     if counts.waived:
         parts.append(f"{counts.waived} waived")
+    parts.append(f"{counts.passed} passed")
     if counts.skipped:
-        parts.append(f"{counts.skipped} do not apply")
+        parts.append(f"{counts.skipped} not applicable")
+    if not is_whole and counts.passed + counts.skipped:
+        parts[-1] += " (--all lists them)"
     where = f"node {clean(report.node)}" if report.node else ""
     when = f"captured {report.captured_at:%Y-%m-%dT%H:%M:%SZ}" if report.captured_at else ""
     context = " · ".join(filter(None, (where, when)))

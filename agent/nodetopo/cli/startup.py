@@ -128,7 +128,7 @@ def _gpu_names(chosen: Iterable[str], resource: Resource, snapshot: Snapshot) ->
 
 def _checks(snapshot: Snapshot, rules: Sequence[Rule], style: Style) -> str:
     """Return the problems that *rules* find, and how many passed and failed."""
-    answer = reports.answer(evaluate(snapshot, rules), style)
+    answer = reports.answer(evaluate(snapshot, rules), style, is_whole=True)
     summary = answer.table.rstrip("\n").rpartition("\n")[2]
     return _indented([*answer.short.splitlines(), summary])
 

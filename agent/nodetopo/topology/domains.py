@@ -27,6 +27,11 @@ NVSwitches. NVIDIA's guides to multi-node NVLink describe none of them.
 """
 
 
+_RACK = re.compile(r"\bG[HB][0-9]{3}[ _-]NVL([0-9]{2,3})\b")
+"""GB200 NVL72 and similar: a superchip, then its domain's GPUs. A GB200 NVL4 is one board.
+Later racks are left out: the number in Vera Rubin NVL144 counts dies."""
+
+
 class Interconnect(StrEnum):
     """How the node's GPUs are joined, by the best kind of link that all GPUs of a group have."""
 
@@ -91,6 +96,18 @@ def interconnect(snapshot: Snapshot) -> Interconnect | None:
         return None
     # NVSwitches that no two GPUs can use join nothing.
     return Interconnect.PAIRS if largest > 1 else Interconnect.PCIE
+
+
+def rack_size(snapshot: Snapshot) -> int | None:
+    """Return the GPUs of the multi-node NVLink domain, as its rack is built.
+
+    The machine's DMI name or the GPUs' product states it, such as ``GB300 NVL72``. ``None`` if
+    neither does, or if they differ: most trays carry their vendor's own name
+    (dsx-ai-factory/infra-controller #4700: ``ARS-121GL-NB3-LCC-R1``), and NVML reports no size.
+    """
+    names = [snapshot.product_name, *(gpu.product for gpu in snapshot.gpus)]
+    sizes = {int(match[1]) for name in names if (match := _RACK.search(name or ""))}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def has_switch(snapshot: Snapshot) -> bool:

@@ -15,8 +15,28 @@ NODE = ("--machine", "dgx-h100")
 def test_a_pair_of_gpus_has_its_range_and_source(cli: Cli) -> None:
     for style in ("table", "short"):
         out = cli("topo", "path", "0", "7", *NODE, "-o", style).out
-        assert "  expected 369 to 414 GB/s over 18 NVLinks (0.82 to 0.92 of 450 GB/s" in out
+        assert out.splitlines()[-4:-1] == [
+            "  expected  369 to 414 GB/s",
+            "  over      18 NVLinks",
+            "  factors   0.82 to 0.92 of 450 GB/s payload",
+        ]
+        assert out.splitlines()[-1].startswith("  sources   NVIDIA/nvbandwidth README; ")
         assert "Azure/azurehpc-health-checks" in out
+
+
+def test_each_factor_behind_a_figure_has_a_row(cli: Cli) -> None:
+    out = cli("topo", "path", "0", "NIC5", *NODE).out
+    start = out.index("  factors")
+    assert out[start : out.index("  sources")] == (
+        "  factors   0.15 to 1 of 49.5 GB/s\n"
+        "            0.87 of 63 GB/s on PCIe\n"
+        "            0.95 to 0.99 of the line rate of one port\n"
+    )
+    document = json.loads(cli("topo", "path", "0", "NIC5", *NODE, "-o", "json").out)
+    assert document["expected"]["assumes"] == (
+        "0.15 to 1 of 49.5 GB/s (0.87 of 63 GB/s on PCIe, "
+        "0.95 to 0.99 of the line rate of one port)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +61,7 @@ def test_nothing_is_expected_between_two_hcas(cli: Cli) -> None:
 def test_three_gpus_and_more_have_what_they_carry_together(cli: Cli) -> None:
     outcome = cli("topo", "path", *"01234567", *NODE)
     assert outcome.code == 0
-    assert "expected bus bandwidth 475 to 480 GB/s over NVSwitch" in outcome.out
+    assert "expected bus bandwidth 475 to 480 GB/s\n  over     NVSwitch\n" in outcome.out
     assert outcome.out.count("→") == 28
     document = json.loads(cli("topo", "path", *"012", *NODE, "-o", "json").out)
     schema = json.loads((SCHEMAS / "topo-set.json").read_text("utf-8"))
@@ -69,7 +89,7 @@ def test_a_set_is_of_gpus(
 def test_a_text_without_generations_expects_nothing_and_says_why(cli: Cli) -> None:
     text = cli("topo", "matrix", *NODE).out
     out = cli("topo", "path", "0", "1", "--topo-m", "-", stdin=text).out
-    assert "expected not known: the NVLink generation of GPU0 is not known" in out
+    assert "expected  not known: the NVLink generation of GPU0 is not known" in out
 
 
 def test_a_table_of_another_operation_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_plain_report_carries_all_that_a_program_needs() -> None:
             {
                 "id": "PCI-002",
                 "area": "pcie",
-                "claim": "every GPU is on the bus and answers",
+                "claim": "GPU access through PCI and the driver",
                 "verdict": "fail",
                 "severity": "error",
                 "findings": [

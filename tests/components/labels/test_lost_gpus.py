@@ -146,7 +146,7 @@ def test_one_gpu_lost_before_it_said_anything_leaves_all_that_the_others_decide(
     healthy = bundled.machine("dgx-h100")
     assert absent(healthy, lost(healthy, {5: 0})) == {
         *("gpu.count", "gpu.mode", "vgpu.present", "mig-enabled", "shape"),
-        *("nvlink-domain-size", "nvlink-islands", "nvlink-links"),
+        *("nvlink-domain-size", "nvlink-gpus", "nvlink-islands", "nvlink-links"),
         *("nvlink-version", "nvlink.version", "gpu-numa-nodes", "gpus-per-numa"),
         *("gpu-nic", "gdr", "rdma", "rdma-nics", "rdma-nics-per-numa", "rdma-rails", "rdma-rate"),
         *("interconnect", "nvlink-domain", "nvlink-partition"),  # it may not have joined the fabric
@@ -159,7 +159,7 @@ def test_one_gpu_lost_before_it_said_anything_leaves_all_that_the_others_decide(
 def test_a_gpu_lost_while_the_daemon_knows_it_takes_only_what_its_nvlinks_decide() -> None:
     healthy = bundled.machine("dgx-h100")
     assert absent(healthy, lost(healthy, {5: len(IN_ORDER)})) == {
-        *("nvlink-domain-size", "nvlink-islands", "nvlink-links", "shape"),
+        *("nvlink-domain-size", "nvlink-gpus", "nvlink-islands", "nvlink-links", "shape"),
         *("nvlink-version", "nvlink.version"),
     }
 
@@ -184,6 +184,7 @@ def test_of_a_node_that_lost_every_gpu_the_driver_the_host_and_the_kubelet_are_k
         ("h100-vm-8", "nvidia.com/nvswitch.present"),
         ("dgx-h100", "gpu.topology/nvlink-islands"),
         ("dgx-h100", "gpu.topology/nvlink-domain-size"),
+        ("dgx-h100", "gpu.topology/nvlink-gpus"),
         ("dgx-h100", "gpu.topology/interconnect"),
         ("dgx-h100", "nvidia.com/mig.capable"),
         ("gb200-nvl72", CLIQUE),

@@ -76,6 +76,7 @@ def test_an_nvswitch_machine_is_a_domain_of_its_own() -> None:
     assert nvlink(shape(DGX)) == {
         "nvlink-domain": "node-78c864fc4cb08393",
         "nvlink-domain-size": "8",
+        "nvlink-gpus": "8",
         "nvlink-islands": "1",
         "nvlink-links": "18",
         "nvlink-partition": "node-78c864fc4cb08393",
@@ -86,12 +87,39 @@ def test_an_nvswitch_machine_is_a_domain_of_its_own() -> None:
 def test_a_node_of_a_rack_names_the_racks_domain_and_its_part_of_it() -> None:
     assert nvlink(shape(NVL72)) == {
         "nvlink-domain": CLUSTER,
-        "nvlink-domain-size": "4",
+        "nvlink-gpus": "4",
         "nvlink-islands": "1",
         "nvlink-links": "18",
         "nvlink-partition": f"{CLUSTER}.2",
         "nvlink-version": "5",
     }
+
+
+@pytest.mark.parametrize(
+    ("machine", "product", "size"),
+    [
+        ("GB200 NVL72", "NVIDIA GB200", "72"),
+        ("ARS-121GL-NB3-LCC-R1", "NVIDIA GB300 NVL72", "72"),
+        ("GB300-NVL72", "NVIDIA GB300 NVL72", "72"),
+        ("GB200 NVL36", "NVIDIA GB200 NVL72", None),
+        ("GB200 NVL4", "NVIDIA GB200", None),
+        ("SRS-72", "NVIDIA GB200", None),
+        (None, "NVIDIA GB200", None),
+    ],
+)
+def test_a_racks_size_is_what_its_names_state(
+    machine: str | None, product: str, size: str | None
+) -> None:
+    node = dataclasses.replace(shape(NVL72), product_name=machine)
+    for position in range(len(node.gpus)):
+        node = with_gpu(node, position, product=product)
+    found = own(node)
+    assert (found.get("nvlink-domain-size"), found["nvlink-gpus"]) == (size, "4")
+
+
+def test_a_name_alone_makes_no_rack() -> None:
+    named = dataclasses.replace(shape(DGX), product_name="GB200 NVL72")
+    assert own(named)["nvlink-domain-size"] == "8"
 
 
 def test_the_partition_stays_where_another_program_owns_the_clique() -> None:
@@ -100,12 +128,13 @@ def test_the_partition_stays_where_another_program_owns_the_clique() -> None:
 
 def test_bridged_pairs_are_islands() -> None:
     found = nvlink(shape(PAIRS))
-    assert (found["nvlink-islands"], found["nvlink-domain-size"]) == ("2", "2")
+    assert (found["nvlink-islands"], found["nvlink-gpus"]) == ("2", "2")
 
 
 def test_without_nvlink_there_are_no_islands_and_no_domain() -> None:
     assert nvlink(shape(PCIE)) == {
         "nvlink-domain-size": "1",
+        "nvlink-gpus": "1",
         "nvlink-islands": "0",
         "nvlink-links": "0",
     }

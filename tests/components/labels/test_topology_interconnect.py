@@ -74,6 +74,7 @@ def test_a_fabric_that_is_not_ready_leaves_its_labels_open(fabric: Fabric) -> No
     assert changed(node, with_gpus(node, fabric=fabric)) == {
         "gpu.topology/interconnect": None,
         "gpu.topology/nvlink-domain": None,
+        "gpu.topology/nvlink-domain-size": None,
     }
 
 

@@ -1,7 +1,7 @@
 """The flags of ``nodetopo doctor``."""
 
 from nodetopo.cli.flags.cluster import add_cluster_source
-from nodetopo.cli.flags.health import add_only
+from nodetopo.cli.flags.health import add_choice
 from nodetopo.cli.flags.source import add_node, add_settings
 from nodetopo.cli.parser import Parser, add_output
 
@@ -15,7 +15,7 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    add_only(parser, "levels, owners, nvlink, gangs, dra")
+    add_choice(parser, "levels, owners, nvlink, gangs, dra")
     add = parser.add_argument
     add("--levels", default="", metavar="KEY,…", help="label keys, broadest first")
     add(

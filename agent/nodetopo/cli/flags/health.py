@@ -6,7 +6,7 @@ from nodetopo.cli.parser import Parser, add_output
 
 def add(parser: Parser) -> None:
     """Add the flags."""
-    add_only(parser)
+    add_choice(parser)
     parser.add_argument(
         "--clear",
         metavar="GPU",
@@ -30,8 +30,11 @@ def add(parser: Parser) -> None:
     parser.set_defaults(module="health")
 
 
-def add_only(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
-    """Add ``--only``; its help names the command's *areas*."""
+def add_choice(parser: Parser, areas: str = "nvlink, kubelet, …") -> None:
+    """Add ``--all`` and ``--only``; the help of the latter names the command's *areas*."""
+    parser.add_argument(
+        "--all", action="store_true", help="also list the checks that pass or do not apply"
+    )
     parser.add_argument(
         "--only",
         metavar="SUBJECT",

@@ -77,6 +77,7 @@ def _add_nvidia_flags(parser: Parser) -> None:
     group = parser.add_argument_group(
         "NVIDIA's device plugin", "its flags and variables; see docs/operate/configuration.md"
     )
+    parser.collapse(group, "its flags and variables, read as its plugin reads them")
     own = {key(name): name for name in options()}
     for name in NAMES:
         how: Mapping[str, Any] = A_SWITCH

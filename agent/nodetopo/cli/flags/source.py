@@ -24,7 +24,7 @@ KUBECONFIG_HELP = "kubeconfig for the API server; default as for kubectl"
 
 def add_source(parser: Parser) -> None:
     """Add the flags that choose the source and describe the live node."""
-    group = parser.add_argument_group("source", "default: the live node")
+    group = parser.add_argument_group("source", "one of these; default: the live node")
     source = group.add_mutually_exclusive_group()
     source.add_argument(
         "--snapshot",
@@ -57,11 +57,16 @@ def add_source(parser: Parser) -> None:
 def add_node(parser: Parser, *, without: tuple[str, ...] = ()) -> None:
     """Add the flags of the live node, except *without*, which the command adds itself."""
     names = tuple(name for name in NODE_SETTINGS if name not in without)
-    add_settings(parser, names, "live node")
+    add_settings(parser, names, "live node", collapsed="paths and addresses of this node")
 
 
-def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
-    """Add a flag for each of the settings *names*; those not given stay out of the result."""
+def add_settings(
+    parser: Parser, names: tuple[str, ...], title: str, *, collapsed: str | None = None
+) -> None:
+    """Add a flag for each of the settings *names*; those not given stay out of the result.
+
+    The short help shows the text *collapsed*, if any, in place of the flags.
+    """
     if not parser.has_settings:
         return
     from nodetopo.kernel.settings.declare import (  # noqa: PLC0415 - as long as a command runs
@@ -70,6 +75,8 @@ def add_settings(parser: Parser, names: tuple[str, ...], title: str) -> None:
     )
 
     group = parser.add_argument_group(title)
+    if collapsed is not None:
+        parser.collapse(group, collapsed)
     known = options()
     for name in names:
         if (option := known.get(name)) is None:

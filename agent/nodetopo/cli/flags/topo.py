@@ -23,10 +23,16 @@ def add(parser: Parser) -> None:
     )
     tree = add_command(what, "tree", "print the PCIe tree and the NVLink islands")
     path = add_command(what, "path", "print the path between devices and its expected bandwidth")
-    path.add_argument("a", metavar="A", help="index, GPU0, UUID, PCI address, or name of a NIC")
-    path.add_argument("b", metavar="B", help="same")
     path.add_argument(
-        "more", metavar="C", nargs="*", help="more GPUs: print the bandwidth of the whole set"
+        "a", metavar="FROM", help="a device: index, GPU0, UUID, PCI address, or name of a NIC"
+    )
+    path.add_argument("b", metavar="TO", help="another device")
+    path.add_argument(
+        "more",
+        metavar="GPU",
+        nargs="*",
+        default=[],
+        help="more GPUs: print the bandwidth of the whole set",
     )
     path.add_argument(
         "--bandwidth-table",

@@ -78,10 +78,13 @@ def run(args: Namespace) -> int:
     snapshot = load(args)
     cells = matrix(snapshot)
 
+    columns = output.terminal_columns()
     if args.nccl or args.wide:
-        answer = wide_answer(snapshot, cells, nccl=args.nccl, wide=args.wide)
+        answer = wide_answer(snapshot, cells, nccl=args.nccl, wide=args.wide, columns=columns)
     else:
         rows = text(cells, snapshot, output.style(no_color=args.no_color))
+        if columns is not None and _is_wider(rows, columns):
+            rows = output.folded(_cells(cells, snapshot), columns)
         answer = Answer(plain=plain(cells), table=rows + legend(cells), short=rows)
     emit(replace(answer, svg=picture(snapshot)), args)
     return 0
@@ -115,6 +118,21 @@ def text(found: Matrix, snapshot: Snapshot, style: Style) -> str:
     return "".join(f"{row}\n" for row in ("\t" + style.paint(header, "4"), *rows))
 
 
+def _is_wider(rows: str, columns: int) -> bool:
+    return any(len(line.expandtabs()) > columns for line in rows.splitlines())
+
+
+def _cells(found: Matrix, snapshot: Snapshot) -> list[list[str]]:
+    """Return the rows of :func:`text` as cells, for a terminal too narrow for nvidia-smi's form."""
+    gpus = {gpu.name: gpu for gpu in snapshot.gpus}
+    rows = [["", *(device.id for device in found.devices), *_COLUMNS]]
+    for device, cells in zip(found.devices, found.cells, strict=True):
+        gpu = gpus.get(device.id)
+        affinities = ("", "", "") if gpu is None else _affinities(gpu)
+        rows.append([device.id, *map(cell_text, cells), *affinities])
+    return rows
+
+
 def cell_text(cell: str | None) -> str:
     """Return the printed form of *cell*."""
     if cell is None:
@@ -130,11 +148,18 @@ def _tail(gpu: Gpu | None) -> str:
     """
     if gpu is None:
         return _NIC_TAIL
+    cpus, numa, memory = _affinities(gpu)
+    late = "\t" if numa == _NO_VALUE else ""
+    return f"\t{cpus}\t{late}{numa}\t\t{memory}"
+
+
+def _affinities(gpu: Gpu) -> tuple[str, str, str]:
+    """Return the CPU affinity, the NUMA affinity and the NUMA node of the memory of *gpu*."""
     cpus = "" if gpu.cpu_affinity is None else str(gpu.cpu_affinity)
     nodes = gpu.numa_affinity or (() if gpu.numa_node is None else (gpu.numa_node,))
-    numa = str(CpuSet.of(nodes)) if nodes else f"\t{_NO_VALUE}" if cpus else ""
+    numa = str(CpuSet.of(nodes)) if nodes else _NO_VALUE if cpus else ""
     memory = _NO_VALUE if gpu.memory_numa_node is None else str(gpu.memory_numa_node)
-    return f"\t{cpus}\t{numa}\t\t{memory}"
+    return cpus, numa, memory
 
 
 def legend(found: Matrix) -> str:
@@ -160,8 +185,12 @@ def nic_legend(found: Matrix) -> str:
     return "\nNIC Legend:\n\n" + "".join(f"  {clean(name)}\n" for name in names) if names else ""
 
 
-def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) -> Answer:
+def wide_answer(
+    snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool, columns: int | None = None
+) -> Answer:
     """Return the matrix, aligned: with NCCL's words, with our columns, or with both.
+
+    *columns* of a terminal fold it.
 
     NCCL's table reads from a row to a column, and need not be symmetric.
     """
@@ -188,7 +217,8 @@ def wide_answer(snapshot: Snapshot, found: Matrix, *, nccl: bool, wide: bool) ->
         [device.id, *row, *extra.get(device.id, ())]
         for device, row in zip(found.devices, shown, strict=True)
     ]
-    table = output.table([header, *rows])
+    full = [[*row, *[""] * (len(header) - len(row))] for row in [header, *rows]]
+    table = output.table(full) if columns is None else output.folded(full, columns)
     words += _COLUMN_LEGEND if wide else ""
     return Answer(plain=as_json, table=table + words, short=table)
 

@@ -143,20 +143,26 @@ def _expectations(
 
 
 def _carries(a: Device, b: Device, now: Model, built: Model) -> str:
-    """Return the lines that say what *a* and *b* should carry, and by whose word."""
+    """Return the expected bandwidth between *a* and *b*, its factors and their sources."""
     pair = _between(now, a, b)
     if pair is None:
         return ""
-    lines = [f"expected {_with_source(pair)}"]
+    rows = _factors("expected", pair)
     as_built = _between(built, a, b)
     if as_built is not None and not as_built.is_like(pair) and as_built.low is not None:
-        lines.append(f"as it is built {_with_source(as_built)}")
-    return "".join(f"  {output.clean(line)}\n" for line in lines)
+        rows += _factors("as built", as_built)
+    return output.table(rows, indent=2)
 
 
-def _with_source(one: Expected) -> str:
-    shown = text(one)
-    return shown if one.low is None else f"{shown} over {one.over} ({one.assumes}; {one.source})"
+def _factors(title: str, one: Expected) -> list[tuple[str, str]]:
+    """Return the rows of *one*: the figure, its path, the factors one a row, and their sources."""
+    rows = [(title, text(one))]
+    if one.low is None:
+        return rows
+    factors = (*one.assumes, *one.behind)
+    rows.append(("over", str(one.over)))
+    rows += [("" if at else "factors", factor) for at, factor in enumerate(factors)]
+    return [*rows, ("sources", str(one.source))]
 
 
 def _set(
@@ -186,9 +192,10 @@ def _set(
     rows = [(f"{a.name} → {b.name}", text(one), one.over or "") for a, b, one in pairs]
     names = ", ".join(gpu.name for gpu in gpus)
     of = "" if operation is Operation.ALL_REDUCE else f" of {operation}"
-    headline = f"{names} · expected bus bandwidth{of} {_with_source(whole)}\n"
+    headline = f"{names} · expected bus bandwidth{of} {text(whole)}\n"
+    headline += output.table(_factors("", whole)[1:], indent=2)
     if not as_built.is_like(whole) and as_built.low is not None:
-        headline += f"as they are built {_with_source(as_built)}\n"
+        headline += output.table(_factors("as built", as_built), indent=2)
     plain = {
         "schema": SET_SCHEMA,
         "gpus": [_end(gpu, gpu.name) for gpu in gpus],

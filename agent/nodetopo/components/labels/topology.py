@@ -10,7 +10,7 @@ from nodetopo.components.labels.label import LabelEntry
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.rails import job_hcas
 from nodetopo.topology.affinity import hca_closeness
-from nodetopo.topology.domains import clique, has_switch, interconnect, islands
+from nodetopo.topology.domains import clique, has_switch, interconnect, islands, rack_size
 from nodetopo.topology.links import (
     active_links,
     gpus_of_unknown_links,
@@ -80,6 +80,12 @@ def _own_domain(snapshot: Snapshot) -> str | None:
 
 
 def _domain_size(snapshot: Snapshot) -> int | None:
+    if not is_settled(snapshot):
+        return None
+    return _joined(snapshot) if clique(snapshot) is None else rack_size(snapshot)
+
+
+def _joined(snapshot: Snapshot) -> int | None:
     groups = _groups(snapshot)
     return None if groups is None else len(groups[0])
 
@@ -143,10 +149,19 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/nvlink-domain-size",
+        meaning="GPUs of the NVLink domain. Across nodes: as the rack is built, 72 on a machine or "
+        "GPU that is named GB200 NVL72 or GB300 NVL72; absent where no name states it. Inside one "
+        "node: the value of `nvlink-gpus`.",
+        source="DMI `product_name`, nvmlDeviceGetName, NVLinks by NVML",
+        cardinality="a handful",
+        value=_domain_size,
+    ),
+    LabelEntry(
+        key="gpu.topology/nvlink-gpus",
         meaning="GPUs of this node in its largest group joined by NVLink; 1 without NVLink.",
         source="NVLinks by NVML",
         cardinality="a handful",
-        value=_domain_size,
+        value=_joined,
     ),
     LabelEntry(
         key="gpu.topology/nvlink-partition",

@@ -28,7 +28,8 @@ class Expected:
         floor: the gate of smaller messages; ``None`` if there is none.
         by_rings: what rings carry, where the range is of NVLS; ``None`` if that is known to be on.
         over: the links that carry the data, e.g. ``18 NVLinks``.
-        assumes: the share of the payload, and its condition.
+        assumes: the shares of the payload that are reached, and their conditions.
+        behind: those behind the rate that *assumes* is a share of.
         source: of share and gate.
         is_wide: the range is so wide that a value below *default* deserves a warning.
         reason: for having no expectation.
@@ -42,7 +43,8 @@ class Expected:
     floor: Gate | None = None
     by_rings: Range | None = None
     over: str | None = None
-    assumes: str | None = None
+    assumes: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
     source: str | None = None
     is_wide: bool = False
     reason: str | None = None
@@ -66,7 +68,7 @@ def unknown(reason: str) -> Expected:
 
 
 def of_figure(
-    figure: float, *, gate: float, over: str, assumes: str, source: str | None
+    figure: float, *, gate: float, over: str, assumes: tuple[str, ...], source: str | None
 ) -> Expected:
     """Return the expectation of one figure."""
     return Expected(
@@ -95,10 +97,16 @@ def to_plain(expected: Expected) -> dict[str, object]:
         "gate_gb_per_s": figure(expected.gate),
         "gate_bytes": expected.gate_size,
         "over": expected.over,
-        "assumes": expected.assumes,
+        "assumes": assumptions(expected) or None,
         "source": expected.source,
         "reason": expected.reason,
     }
+
+
+def assumptions(expected: Expected) -> str:
+    """Return the assumptions of *expected* in one line; empty without any."""
+    shares, behind = ", ".join(expected.assumes), ", ".join(expected.behind)
+    return f"{shares} ({behind})" if behind else shares
 
 
 def text(expected: Expected) -> str:
@@ -125,13 +133,13 @@ def of_payload(share: Range, payload: float, *, over: str, source: str) -> Expec
         high=share.high * payload,
         gate=share.low * payload * published.GATE_SHARE,
         over=over,
-        assumes=f"{share.low:g} to {share.high:g} of {payload:g} GB/s payload",
+        assumes=(f"{share.low:g} to {share.high:g} of {payload:g} GB/s payload",),
         source=source,
     )
 
 
 def of_links(
-    share: Range, base: float, *, over: str, assumes: str | None, source: str | None
+    share: Range, base: float, *, over: str, behind: tuple[str, ...], source: str | None
 ) -> Expected:
     """Return the range that is *share* of *base*, whose low end is the gate."""
     return Expected(
@@ -140,21 +148,22 @@ def of_links(
         default=base * share.high,
         gate=share.low * base,
         over=over,
-        assumes=f"{share.low:g} to {share.high:g} of {base:.1f} GB/s ({assumes})",
+        assumes=(f"{share.low:g} to {share.high:g} of {base:.1f} GB/s",),
+        behind=behind,
         source=source,
     )
 
 
 def beyond_switch(
-    distance: Closeness, base: float, over: str, assumes: str, source: str
+    distance: Closeness, base: float, over: str, behind: tuple[str, ...], source: str
 ) -> Expected:
     """Return the part of *base* that remains on a path through one or two CPUs."""
     if distance < Closeness.SYS:
         sources = f"{source}; {published.NCCL_1264}"
         share = published.THROUGH_CPU
-        return of_links(share, base, over=over, assumes=assumes, source=sources)
+        return of_links(share, base, over=over, behind=behind, source=sources)
     sources = f"{source}; {published.DRANET}; perftest issue 241; ucx issue 11121"
-    wide = of_links(published.ACROSS_SOCKETS, base, over=over, assumes=assumes, source=sources)
+    wide = of_links(published.ACROSS_SOCKETS, base, over=over, behind=behind, source=sources)
     return replace(wide, default=base * published.ACROSS_SOCKETS_DEFAULT, is_wide=True)
 
 

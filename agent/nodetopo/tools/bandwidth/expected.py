@@ -102,7 +102,7 @@ class Model:
                 published.THROUGH_CPU,
                 base,
                 over=f"NVLink-C2C and the CPU to {hca.name}",
-                assumes=wire.assumes,
+                behind=wire.assumes,
                 source=f"{wire.source}; {published.DRANET}",
             )
         if (reason := self._invented(distance)) is not None:
@@ -114,7 +114,7 @@ class Model:
         base = min(pcie, wire.high)
         is_of_wire = pcie >= (wire.low or 0)
         over = f"PCIe {word(distance)} and {wire.over}"
-        assumes = f"{published.PCIE:g} of {links:g} GB/s on PCIe, {wire.assumes}"
+        assumes = (f"{published.PCIE:g} of {links:g} GB/s on PCIe", *wire.assumes)
         source = wire.source or ""
         if distance < Closeness.PHB and self._is_redirected(gpu, hca):
             over += ", through the CPU because a bridge redirects peers (ACS)"
@@ -139,13 +139,13 @@ class Model:
             return unknown(f"the rate of {hca.name} is not known")
         low, high = (share * rate / 8 for share in published.NIC)
         over = f"{rate:g} Gb/s"
-        assumes = f"{published.NIC.low:g} to {published.NIC.high:g} of the line rate of one port"
+        assumes = (f"{published.NIC.low:g} to {published.NIC.high:g} of the line rate of one port",)
         gate = published.NIC_GATES.get(rate, published.NIC_GATE_SHARE * rate) / 8
         link = self._link_to_cpu(hca)
         if link is not None and published.PCIE * link < low:
             low = high = published.PCIE * link
             over = f"PCIe at {link:g} GB/s"
-            assumes = f"{published.PCIE:g} of {link:g} GB/s on PCIe, which is less than the port"
+            assumes = (f"{published.PCIE:g} of {link:g} GB/s on PCIe, which is less than the port",)
             gate = low * published.GATE_SHARE
         source = f"sysfs rate; NVIDIA/nccl-tests issue 267; gate: {published.AZURE}"
         figure = of_figure(high, gate=gate, over=over, assumes=assumes, source=source)
@@ -189,7 +189,7 @@ class Model:
             figure,
             gate=gate,
             over=f"PCIe at {link:g} GB/s",
-            assumes=f"{published.PCIE:g} of it",
+            assumes=(f"{published.PCIE:g} of it",),
             source=f"{published.NVBANDWIDTH}; gate: {published.AZURE}",
         )
 
@@ -255,7 +255,7 @@ class Model:
             figure,
             gate=figure * published.TABLE_GATE_SHARE,
             over="measured",
-            assumes="the node is as it was when it was measured",
+            assumes=("the node is as it was when it was measured",),
             source=source,
         )
 
@@ -298,7 +298,7 @@ class Model:
         elif distance < Closeness.PHB and self._is_redirected(a, b):
             over += ", through the CPU because a bridge redirects peers (ACS)"
             distance = max(distance, Closeness.PHB)
-        assumes = f"{published.PCIE:g} of {links:g} GB/s on the slowest link"
+        assumes = (f"{published.PCIE:g} of {links:g} GB/s on the slowest link",)
         source = f"{_SPEC}; {published.NVBANDWIDTH}"
         if distance >= Closeness.PHB:
             return beyond_switch(distance, base, over, assumes, source)
@@ -450,10 +450,13 @@ class Model:
         if bridged is not None and not is_measured:
             gate, low = bridged, min(low, bridged * published.WARN_SHARE)
             source = f"{published.ML_ENGINEERING}; gate: {published.AZURE}"
-        assumes = "every hop as its pair"
+        assumes: tuple[str, ...] = ("every hop as its pair",)
         if linked and not is_measured:
             share = f"{low_share:g} to {high_share:g}"
-            assumes = f"{share} of the payload of the NVLinks in a ring, other hops as their pair"
+            assumes = (
+                f"{share} of the payload of the NVLinks in a ring",
+                "other hops as their pair",
+            )
         return Expected(
             low=low,
             high=high,

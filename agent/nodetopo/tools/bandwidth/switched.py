@@ -36,16 +36,16 @@ def over_switches(
         return unknown(f"nothing is published about {operation} over these NVSwitches")
     one = _of(share, payload)
     if operation is not Operation.ALL_REDUCE:
-        return replace(one, assumes=f"{operation}: {one.assumes}")
+        return replace(one, assumes=(f"{operation}: {one.assumes[0]}",))
     highest = published.NVLS.get(architecture)
     if highest is not None and NVLS not in algorithms:
-        return replace(one, assumes=f"{operation} by rings, as the log says: {one.assumes}")
+        return replace(one, assumes=(f"{operation} by rings, as the log says: {one.assumes[0]}",))
     whole = published.WHOLE_NODE.get((architecture, links))
     if whole is None or len(gpus) != published.WHOLE_NODE_GPUS:
         return one if highest is None else _of(Range(share.low, highest), payload)
-    assumes = f"{operation} of all eight GPUs"
+    assumes = [f"{operation} of all eight GPUs"]
     if highest is not None:
-        assumes += f", summed by the switches (NVLS); {one.low:.0f} and more by rings alone"
+        assumes.append(f"summed by the switches (NVLS); {one.low:.0f} and more by rings alone")
     is_h200 = "H200" in (gpus[0].product or "")
     return Expected(
         low=whole.low,
@@ -55,7 +55,7 @@ def over_switches(
         floor=None if one.gate is None else Gate(one.gate, published.SWITCHED_SIZE),
         by_rings=None if highest is None else Range(share.low * payload, share.high * payload),
         over="NVSwitch",
-        assumes=assumes,
+        assumes=tuple(assumes),
         source=whole.source,
     )
 

@@ -84,7 +84,7 @@ def test_nodes_without_use_for_it_are_passed_over() -> None:
             replace(whole, hcas=efa),
             replace(whole, confidential_compute=secret),
         )
-    ] == ["no RDMA device", "EFA, whose driver has a way of its own", "confidential computing"]
+    ] == ["no RDMA device", "EFA, whose driver has its own mechanism", "confidential computing"]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ SOCKET = "nodetopo-hca_shared_devices_a-7-0a1b2c3d.sock"
 def test_two_plugins_for_the_shared_hcas_are_one_too_many() -> None:
     both = offering(OURS, sockets=(SOCKET,), programs=(SHARED_PLUGIN,))
     assert observed("PLG-010", both) == [
-        (f"program {SHARED_PLUGIN}", f"runs beside nodetopo, which advertises {SHARED}")
+        (f"program {SHARED_PLUGIN}", f"runs alongside nodetopo, which advertises {SHARED}")
     ]
     assert result("PLG-010", offering(OURS, sockets=(SOCKET,))).verdict is Verdict.PASS
 

@@ -141,7 +141,7 @@ def test_a_pinned_container_that_its_quota_stops_is_named() -> None:
     throttled = pod(replace(RUNNING, throttled=412), uid="u")
     assert outcome("QOS-005", node(throttled)) == (
         Verdict.WARN,
-        ("ml/job-0 container app: CPUs 0-7 of its own, stopped by its quota in 412 periods",),
+        ("ml/job-0 container app: exclusive CPUs 0-7, stopped by its quota in 412 periods",),
     )
 
 
@@ -181,8 +181,8 @@ def test_a_container_that_only_the_kubelet_knows_is_judged() -> None:
 
 TRAP = pod(init(2000), APP)
 REMARK = (
-    "ml/job-0 container fetch: an init container with 2 CPUs of its own, chosen without the "
-    "GPUs, on whose NUMA nodes the others have to be"
+    "ml/job-0 container fetch: an init container with 2 CPUs for itself, chosen without "
+    "the GPUs, which fixes the NUMA nodes of the other containers"
 )
 
 

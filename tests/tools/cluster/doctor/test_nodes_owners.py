@@ -59,5 +59,5 @@ def test_gfd_beside_us_is_found_and_gfd_alone_is_not() -> None:
     ours = [key for key in second.labels if key.startswith("gpu.topology/")]
     alone = with_labels(without(second, *ours), {MARK: "1700000000"})
     found = cluster((both, alone, *rest))
-    assert observed("CLU-007", found) == [(MARK, "beside labels of nodetopo on n0")]
+    assert observed("CLU-007", found) == [(MARK, "alongside labels of nodetopo on n0")]
     assert result("CLU-007", found).verdict is Verdict.WARN

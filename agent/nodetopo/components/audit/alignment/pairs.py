@@ -95,13 +95,12 @@ class Pairs:
     "ALN-006",
     Severity.WARNING,
     unless=(no_gpus, no_adapters, virtual_machine),
-    claim="the GPUs of every container have its HCAs behind their PCIe switches, where the node "
-    "has such",
-    why="An HCA reaches the memory of a GPU behind the same switch at the full rate of its port; "
-    "farther away data goes through the CPU, where NCCL leaves GPUDirect RDMA out, at a half or "
-    "less.",
-    remedy="let nodetopo serve GPUs and HCAs both (`rdma-config`), so that they are chosen "
-    "together, and create the pod anew; `nodetopo topo matrix` shows which HCA is whose",
+    claim="PCIe switches of a container's GPUs and HCAs",
+    why="An HCA reaches the memory of a GPU behind the same switch at the full rate of its "
+    "port. From farther away data goes through the CPU at half the rate or less, because NCCL "
+    "does not use GPUDirect RDMA there.",
+    remedy="let nodetopo advertise both GPUs and HCAs (`rdma-config`), so that it chooses them "
+    "together, and recreate the pod; `nodetopo topo matrix` shows the nearest HCAs",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
 def pairs(snapshot: Snapshot) -> Judgement:

@@ -16,11 +16,11 @@ _NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 @rule(
     "ALN-001",
     Severity.ERROR,
-    claim="the CPUs of every container with GPUs are on the NUMA nodes of its GPUs",
-    why="Threads on the other socket feed a GPU across the link between the sockets: less "
-    "bandwidth, more latency, and a share of what every other job needs too.",
-    remedy="correct what the finding names, `nodetopo explain CODE` tells how, and create the "
-    "pod anew: the kubelet places a pod once, when it admits it",
+    claim="CPU alignment with GPUs",
+    why="Threads on the other socket reach a GPU across the link between the sockets: less "
+    "bandwidth, more latency, and contention with every other job on that link.",
+    remedy="correct the cause that the finding names (`nodetopo explain CODE`), and recreate "
+    "the pod: the kubelet places a pod only at admission",
     reference=f"{_TASKS}/topology-manager/",
 )
 def cpus(snapshot: Snapshot) -> Judgement:
@@ -31,11 +31,11 @@ def cpus(snapshot: Snapshot) -> Judgement:
 @rule(
     "ALN-002",
     Severity.WARNING,
-    claim="the memory of every container with GPUs is on the NUMA nodes of its GPUs",
+    claim="Memory alignment with GPUs",
     why="Copies between a GPU and memory of the other socket cross the link between the "
     "sockets; pinned buffers stay there for the life of the pod.",
-    remedy="correct what the finding names, `nodetopo explain CODE` tells how, and create the "
-    "pod anew",
+    remedy="correct the cause that the finding names (`nodetopo explain CODE`), and recreate "
+    "the pod",
     reference=f"{_TASKS}/memory-manager/",
 )
 def memory(snapshot: Snapshot) -> Judgement:
@@ -47,11 +47,11 @@ def memory(snapshot: Snapshot) -> Judgement:
     "ALN-003",
     Severity.ERROR,
     cure=restarted_with(topology_manager_policy="restricted"),
-    claim="the HCAs of every container with GPUs are on the NUMA nodes of its GPUs",
+    claim="HCA alignment with GPUs",
     why="GPUDirect RDMA between a GPU and an HCA of the other socket runs at a fraction of "
-    "the rate, and NCCL may not use it at all.",
-    remedy="have the plugin of the HCAs tell their NUMA nodes, set topologyManagerPolicy: "
-    "restricted or single-numa-node, and create the pod anew",
+    "the rate, and NCCL can decline to use it.",
+    remedy="configure the plugin of the HCAs to report their NUMA nodes, set "
+    "topologyManagerPolicy: restricted or single-numa-node, and recreate the pod",
     reference=_NCCL,
 )
 def hcas(snapshot: Snapshot) -> Judgement:
@@ -68,11 +68,12 @@ def hcas(snapshot: Snapshot) -> Judgement:
     "ALN-004",
     Severity.WARNING,
     cure=restarted_with(topology_manager_policy="restricted"),
-    claim="the GPUs of every container are on as few NUMA nodes as so many need",
-    why="What spans NUMA nodes without need copies between its GPUs through both sockets, "
-    "unless NVLink joins them, and leaves the next job no whole node.",
-    remedy="set topologyManagerPolicy: restricted or single-numa-node, so that such a pod "
-    "waits instead, and create the pod anew once a NUMA node is free",
+    claim="NUMA nodes per container with GPUs",
+    why="A container that spans NUMA nodes unnecessarily copies data between its GPUs "
+    "through both sockets, unless NVLink joins them, and leaves no whole NUMA node to the next "
+    "job.",
+    remedy="set topologyManagerPolicy: restricted or single-numa-node, so that the pod waits "
+    "instead, and recreate the pod once a NUMA node is free",
     reference=f"{_TASKS}/topology-manager/",
 )
 def gpus(snapshot: Snapshot) -> Judgement:
@@ -103,11 +104,11 @@ def _apart(snapshot: Snapshot, part: Part) -> Judgement:
 @rule(
     "ALN-005",
     Severity.WARNING,
-    claim="NVLink joins the GPUs of every container as far as this node can",
+    claim="NVLink between a container's GPUs",
     why="Between GPUs without NVLink the collectives run over PCIe, which is several times "
     "slower, while joined GPUs of this node serve other jobs or none.",
-    remedy="create the pod anew once joined GPUs are free; `nodetopo allocate --size N "
-    "--explain` tells which they are",
+    remedy="recreate the pod once joined GPUs are free; `nodetopo allocate --size N --explain` "
+    "names them",
     reference=_NCCL,
 )
 def nvlink(snapshot: Snapshot) -> Judgement:

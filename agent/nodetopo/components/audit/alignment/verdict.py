@@ -33,7 +33,7 @@ from nodetopo.topology.affinity import socket_of_node
 # where no rule can, such as what the node was like at admission.
 
 NO_CPU_MANAGER = Cause(
-    code="KUB-001", text="the CPU Manager has the policy none: nobody has CPUs of their own"
+    code="KUB-001", text="the CPU Manager has the policy none: no container has exclusive CPUs"
 )
 
 
@@ -64,8 +64,8 @@ POD_LEVEL = Cause(
 
 SHARES = Cause(
     code="shared-cpus",
-    text="it has no CPUs of its own: the pod is not Guaranteed (QOS-001), or asks for no whole "
-    "number of CPUs (QOS-002)",
+    text="it has no exclusive CPUs: the pod is not Guaranteed (QOS-001), or does not request whole "
+    "CPUs (QOS-002)",
 )
 
 

@@ -54,9 +54,9 @@ def _unless(*kinds: ComplexKind) -> Callable[[Snapshot], str | None]:
     "PCI-008",
     Severity.ERROR,
     unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
-    claim="the PCIe ports between a GPU and its ConnectX have the ACS flags that they need",
-    why="With other flags GPUDirect goes through the CPU or is refused, and a Data Direct request "
-    "that takes the wrong way can stop the machine with a fatal error of the bus.",
+    claim="ACS flags between GPUs and ConnectX",
+    why="With other flags GPUDirect traffic goes through the CPU or is refused, and a "
+    "misrouted Data Direct request can stop the machine with a fatal bus error.",
     remedy="boot with the `pci=config_acs=` that `nodetopo topo complexes` prints, or run "
     "`rdma_topo write-grub-acs` (rdma-core) and reboot",
     reference=REFERENCE,
@@ -70,10 +70,10 @@ def flags_on_the_way(snapshot: Snapshot) -> Judgement:
     "PCI-009",
     Severity.WARNING,
     unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE, ComplexKind.NUMA),
-    claim="all other ports of NVIDIA's CPUs and ConnectX switches have the ACS flags they need",
-    why="Devices that are not kept apart share an IOMMU group: none of them can be given to a "
-    "virtual machine alone, and a faulty one can write to the others. Between a GPU and an HCA "
-    "behind one switch of a bare-metal node the same flags cost the direct way.",
+    claim="ACS flags of other ports of NVIDIA CPUs and ConnectX",
+    why="Devices that ACS does not isolate share an IOMMU group: none of them can be "
+    "assigned to a virtual machine alone, and a faulty device can write to the others. Between a "
+    "GPU and an HCA behind one switch of a bare-metal node, the same flags cost the direct path.",
     remedy="leave ACS on in the firmware and remove `pci=disable_acs_redir` and `setpci` lines; "
     "then compare with `nodetopo topo complexes`",
     reference=REFERENCE,
@@ -92,9 +92,9 @@ def flags_elsewhere(snapshot: Snapshot) -> Judgement:
     "GDR-004",
     Severity.ERROR,
     unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
-    claim="a GPU and the ConnectX function that reaches it have the IOMMU groups that they need",
-    why="NVIDIA's driver lets Data Direct write to a GPU only from the GPU's own IOMMU group; "
-    "virtual machines need every device in a group of its own.",
+    claim="IOMMU groups of GPUs and ConnectX functions",
+    why="NVIDIA's driver lets Data Direct write to a GPU only from the GPU's own IOMMU "
+    "group; virtual machines need a separate group for every device.",
     remedy="set the ACS flags that `nodetopo topo complexes` prints and reboot, with the IOMMU on; "
     "on kernels without `pci=config_acs` set NVreg_GrdmaPciTopoCheckOverride=1",
     reference=REFERENCE,
@@ -110,12 +110,12 @@ def groups(snapshot: Snapshot) -> Judgement:
     "GDR-005",
     Severity.WARNING,
     unless=_unless(ComplexKind.INLINE, ComplexKind.NUMA),
-    claim="the HCAs beside GPUs agree on address translation (ATS) with how they are wired",
-    why="ATS is switched on in an adapter's firmware for virtual machines. On Grace and Vera it "
-    "is not supported beside GPUs without a shared switch, and where only some HCAs have it no set "
-    "of ACS flags suits the node.",
-    remedy="set ATS_ENABLED of every adapter alike with mlxconfig (on Grace and Vera to 0), then "
-    "reset or power-cycle it",
+    claim="Address translation (ATS) of the HCAs next to GPUs",
+    why="ATS is switched on in an adapter's firmware for virtual machines. On Grace and "
+    "Vera it is not supported next to GPUs without a shared switch, and if only some HCAs have "
+    "it, no set of ACS flags suits the node.",
+    remedy="set the same ATS_ENABLED on every adapter with mlxconfig (0 on Grace and Vera), "
+    "then reset or power-cycle it",
     reference=REFERENCE,
 )
 def translation(snapshot: Snapshot) -> Judgement:

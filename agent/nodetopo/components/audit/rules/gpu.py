@@ -43,7 +43,7 @@ _MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
     Severity.ERROR,
     "recovery action",
     expected="none",
-    claim="no GPU waits for a recovery action",
+    claim="GPU recovery actions",
     why="The driver asks for a reset or a reboot after faults that leave the GPU unfit for "
     "new work; jobs placed on it fail or hang.",
     remedy="drain the node, then do what the driver asks for: reset the GPU with "
@@ -61,7 +61,7 @@ def recovery_action(gpu: Gpu) -> str | None:
     Severity.ERROR,
     "remapped rows",
     expected="no failed row remap",
-    claim="no GPU has failed to remap a memory row",
+    claim="Row remapping of GPU memory",
     why="A failed remap means that the spare rows of a memory bank are used up: the next "
     "uncorrectable error there takes the job down.",
     remedy="drain the node, run NVIDIA's field diagnostic and have the GPU replaced",
@@ -79,7 +79,7 @@ def failed_remaps(gpu: Gpu) -> str | None:
     "GPU-003",
     Severity.WARNING,
     unless=no_gpus,
-    claim="no GPU waits for a reset to replace worn memory",
+    claim="GPU memory repairs at reset",
     why="The bad row or page stays in use until the GPU is reset: another error there takes "
     "the next job down.",
     remedy="when the GPU's jobs have ended, reset it with `nvidia-smi --gpu-reset -i N`, or "
@@ -109,14 +109,12 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
     "GPU-004",
     Severity.WARNING,
     unless=no_gpus,
-    claim="no GPU has had an uncorrectable memory error since the driver was loaded, or too many "
-    "in its SRAM",
-    why="Such an error ends the job that met it. A second one on the same GPU is far more "
-    "likely than a first one on another. Too many at the same place of its on-chip memory (SRAM), "
-    "by NVIDIA's threshold, are a reason to replace the GPU.",
-    remedy="reset the GPU when it is idle, which also clears the count, and run NVIDIA's "
-    "field diagnostic if errors come back; where the threshold of the SRAM is exceeded have the "
-    "GPU replaced",
+    claim="GPU memory error counts",
+    why="An uncorrectable error ends the job that hits it, and makes a second error on the "
+    "same GPU far more likely. A GPU whose on-chip memory (SRAM) exceeds NVIDIA's error threshold "
+    "must be replaced.",
+    remedy="reset the GPU when it is idle, which also clears the count, and run NVIDIA's field "
+    "diagnostic if errors come back; if the SRAM threshold is exceeded, have the GPU replaced",
     reference=_MEMORY_ERRORS,
 )
 def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
@@ -152,7 +150,7 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     Severity.WARNING,
     "reasons of low clocks",
     expected="full clocks, or a power cap",
-    claim="no GPU is slowed down by heat or by its power supply",
+    claim="GPU clocks under thermal and power limits",
     why="The clocks drop to half or less, and a collective runs at the pace of its slowest GPU.",
     remedy="check fans, air flow, inlet temperature and coolant; for a power brake check the "
     "power supplies and the rack's power budget",
@@ -171,9 +169,9 @@ def low_clocks(gpu: Gpu) -> str | None:
     Severity.WARNING,
     "persistence mode",
     expected="on",
-    claim="every GPU is in persistence mode",
-    why="Without it the driver lets go of a GPU when its last program ends: every job waits "
-    "seconds for the GPU to start, and settings and counts are lost.",
+    claim="Persistence mode",
+    why="Without persistence mode the driver releases a GPU when its last program ends: "
+    "every job waits seconds for the GPU to start, and settings and counters are lost.",
     remedy="run the service nvidia-persistenced on the host, or `nvidia-smi -pm 1` after each boot",
     reference="https://docs.nvidia.com/deploy/driver-persistence/",
 )
@@ -187,10 +185,10 @@ def persistence_mode(gpu: Gpu) -> str | None:
     Severity.WARNING,
     "ECC mode",
     expected="ECC on",
-    claim="every GPU corrects memory errors",
-    why="With ECC off, a flipped bit in GPU memory is a wrong result that nobody notices.",
-    remedy="`nvidia-smi -e 1 -i N`, then reset the GPU or reboot; waive it where speed was "
-    "chosen over ECC",
+    claim="ECC mode of GPU memory",
+    why="With ECC off, a flipped bit in GPU memory silently corrupts results.",
+    remedy="`nvidia-smi -e 1 -i N`, then reset the GPU or reboot; waive the check if you chose "
+    "speed over ECC",
     reference="https://docs.nvidia.com/deploy/nvidia-smi/",
 )
 def ecc_mode(gpu: Gpu) -> str | None:

@@ -85,9 +85,9 @@ that an IOMMU does not know; no channel for memory shared across nodes."""
 @rule(
     "GDR-001",
     Severity.ERROR,
-    claim="HCAs can reach GPU memory, through nvidia_peermem or dma-buf",
-    why="Without either, data between nodes goes through host memory: a fraction of the "
-    "bandwidth, and load on the CPU.",
+    claim="GPUDirect RDMA support",
+    why="Without nvidia_peermem or dma-buf, data between nodes goes through host memory: a "
+    "fraction of the bandwidth, and load on the CPU.",
     remedy="install NVIDIA's open kernel module on Linux 5.12 or later, which has dma-buf; or "
     "`modprobe nvidia_peermem` with DOCA-OFED's RDMA drivers",
     reference="https://docs.nvidia.com/cuda/gpudirect-rdma/",
@@ -97,7 +97,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
     hcas = adapters(snapshot)
     reason = no_gpus(snapshot) or no_adapters(snapshot)
     if reason is None and hcas and all(map(is_efa, hcas)):
-        reason = "EFA, whose driver has a way of its own"
+        reason = "EFA, whose driver has its own mechanism"
     if reason := reason or confidential(snapshot):
         yield Skip(reason)
         return
@@ -144,11 +144,11 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
     "GDR-002",
     Severity.WARNING,
     unless=no_gpus,
-    claim="no parameter of the NVIDIA driver takes bandwidth away",
-    why="Such parameters are set to save power or to work around a fault, and forgotten; "
-    "nothing else shows why NVLink is slow or gone.",
+    claim="NVIDIA driver parameters",
+    why="Some parameters limit NVLink or PCIe to save power or to work around a fault, and "
+    "are then forgotten; nothing else shows the cause of a slow or missing NVLink.",
     remedy="remove the option from /etc/modprobe.d and from the kernel's command line, then "
-    "load the driver anew or reboot",
+    "reload the driver or reboot",
     reference="https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/"
     "kernel-open/nvidia/nv-reg.h",
 )
@@ -172,9 +172,9 @@ def driver_parameters(snapshot: Snapshot) -> Judgement:
     "GDR-003",
     Severity.INFO,
     unless=(no_gpus, no_adapters),
-    claim="GDRCopy's module is loaded",
-    why="UCX, NVSHMEM and libraries on it copy small messages to GPU memory through it; NCCL "
-    "does not need it.",
+    claim="GDRCopy module",
+    why="UCX, NVSHMEM and libraries based on them copy small messages to GPU memory through "
+    "GDRCopy; NCCL does not need it.",
     remedy="where jobs use UCX or NVSHMEM, install GDRCopy and load gdrdrv; the GPU Operator "
     "does so with gdrcopy.enabled=true",
     reference="https://github.com/NVIDIA/gdrcopy",

@@ -36,7 +36,7 @@ _IRQ_AFFINITY = "https://docs.kernel.org/core-api/irq/irq-affinity.html"
 @rule(
     "KRN-007",
     Severity.WARNING,
-    claim="the CPUs run at full frequency",
+    claim="CPU frequency",
     why="A CPU that clocks down between two kernel launches makes every GPU of the job wait "
     "for it.",
     remedy="run `cpupower frequency-set -g performance`, or choose tuned's profile "
@@ -77,9 +77,9 @@ def governors(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-008",
     Severity.INFO,
-    claim="no CPU sleeps so deep that waking it takes long",
-    why="Small messages wait for a CPU to wake up; a program may ask for less by "
-    "/dev/cpu_dma_latency, which is not seen here.",
+    claim="CPU idle states",
+    why="Small messages wait for a CPU to wake up; a program can limit idle states through "
+    "/dev/cpu_dma_latency, which this check does not see.",
     remedy=f"where latency matters, run `cpupower idle-set -D {DEEP_US}`, or choose tuned's "
     "profile latency-performance",
     reference=f"{_ADMIN}/cpuidle.html",
@@ -105,11 +105,11 @@ def idle_states(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-009",
     Severity.WARNING,
-    claim="pods share no CPU that the kernel keeps apart",
-    why="The scheduler does not spread threads over isolated CPUs: the threads of a pod with "
-    "such CPUs in its set pile up on the one where they began.",
-    remedy="take isolcpus and nohz_full off the kernel's command line, since the CPU Manager's "
-    "policy static keeps pods apart by itself; where a program outside Kubernetes has these "
+    claim="Isolated CPUs and pods",
+    why="The scheduler does not spread threads over isolated CPUs: the threads of a pod "
+    "with such CPUs in its set stay on the CPU where they started.",
+    remedy="remove isolcpus and nohz_full from the kernel's command line, since the CPU "
+    "Manager's policy static already separates pods. If a program outside Kubernetes uses these "
     "CPUs, name them in reservedSystemCPUs, with the option strict-cpu-reservation",
     reference="https://docs.kernel.org/admin-guide/kernel-parameters.html",
 )
@@ -149,9 +149,8 @@ def _no_interrupts(snapshot: Snapshot) -> str | None:
     "KRN-010",
     Severity.WARNING,
     unless=(_no_interrupts, nothing_to_align),
-    claim="the interrupts of every HCA go to CPUs of its NUMA node",
-    why="Completions that are handled on the other socket cross the link between the sockets "
-    "twice.",
+    claim="Interrupt affinity of HCAs",
+    why="Completions handled on the other socket cross the link between the sockets twice.",
     remedy="let irqbalance run, or write CPUs of the HCA's node to /proc/irq/N/"
     "smp_affinity_list, as `set_irq_affinity_bynode.sh` of mlnx-tools does",
     reference=_IRQ_AFFINITY,
@@ -186,11 +185,11 @@ def interrupts_on_node(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-011",
     Severity.INFO,
-    claim="no HCA interrupts a CPU that one container has for itself",
-    why="The container loses time on CPUs that it paid for, and the HCA's completions wait for "
-    "the container. It costs little where the job polls, as NCCL does.",
+    claim="HCA interrupts and exclusive CPUs",
+    why="The container loses time on its exclusive CPUs, and the HCA's completions wait for "
+    "the container. The cost is low if the job polls, as NCCL does.",
     remedy="reserve some CPUs of each NUMA node by reservedSystemCPUs, and keep interrupts on "
-    "them by irqbalance's IRQBALANCE_BANNED_CPULIST or /proc/irq/N/smp_affinity_list",
+    "them with irqbalance's IRQBALANCE_BANNED_CPULIST or /proc/irq/N/smp_affinity_list",
     reference=_IRQ_AFFINITY,
 )
 def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
@@ -198,7 +197,7 @@ def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
     exclusive = _exclusive(snapshot)
     reason = _no_interrupts(snapshot) or no_gpus(snapshot)
     if exclusive == {}:
-        reason = "no container has CPUs of its own"
+        reason = "no container has exclusive CPUs"
     if reason:
         yield Skip(reason)
         return

@@ -35,10 +35,10 @@ def _no_swap(snapshot: Snapshot) -> str | None:
     "KRN-001",
     Severity.WARNING,
     unless=_no_swap,
-    claim="no memory of pods is swapped out",
+    claim="Swap settings of pods",
     why="A job whose memory was swapped out waits for a disk, and all its peers on other nodes "
     "wait for it. With failSwapOn the kubelet does not even start again.",
-    remedy="run `swapoff -a` and take the areas out of /etc/fstab, or set memorySwap: "
+    remedy="run `swapoff -a` and remove the swap areas from /etc/fstab, or set memorySwap: "
     "{swapBehavior: NoSwap} with failSwapOn: false on cgroup v2",
     reference="https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/",
 )
@@ -68,9 +68,9 @@ def swapped_pods(snapshot: Snapshot) -> Judgement:
     "KRN-002",
     Severity.WARNING,
     unless=_no_swap,
-    claim="the kernel swaps only as a last resort",
-    why="With a high vm.swappiness the kernel swaps out programs, the kubelet and the "
-    "container runtime among them, to keep files of finished reads in memory.",
+    claim="Swappiness",
+    why="With a high vm.swappiness the kernel swaps out programs, including the kubelet and "
+    "the container runtime, to keep cached files in memory.",
     remedy=f"set vm.swappiness = {SWAPPINESS} or less in /etc/sysctl.d, then run `sysctl --system`",
     reference=f"{_ADMIN}/sysctl/vm.html#swappiness",
 )
@@ -85,9 +85,9 @@ def swappiness(snapshot: Snapshot) -> Judgement:
     "KRN-003",
     Severity.WARNING,
     unless=nothing_to_align,
-    claim="the kernel does not balance memory between NUMA nodes by itself",
-    why="Automatic balancing unmaps pages to see who uses them, and moves them. Jobs that are "
-    "pinned to their node gain nothing, and stall on the page faults.",
+    claim="Automatic NUMA balancing",
+    why="Automatic balancing unmaps pages to observe their users, and moves them. Jobs "
+    "pinned to their node gain nothing and stall on the page faults.",
     remedy="set kernel.numa_balancing = 0 in /etc/sysctl.d, then run `sysctl --system`",
     reference=f"{_ADMIN}/sysctl/kernel.html#numa-balancing",
 )
@@ -100,7 +100,7 @@ def numa_balancing(snapshot: Snapshot) -> Judgement:
     "KRN-004",
     Severity.WARNING,
     unless=nothing_to_align,
-    claim="a full NUMA node takes memory from another one before it reclaims its own",
+    claim="Zone reclaim mode",
     why="With zone reclaim the kernel drops cached files, or swaps, as soon as one node is "
     "full, though others have free memory; loading data then stalls.",
     remedy="set vm.zone_reclaim_mode = 0 in /etc/sysctl.d, then run `sysctl --system`",
@@ -115,9 +115,9 @@ def zone_reclaim(snapshot: Snapshot) -> Judgement:
     "KRN-005",
     Severity.INFO,
     unless=no_gpus,
-    claim="programs can have transparent huge pages",
-    why="Without them large buffers cost the CPU more address translations, and pinning them "
-    "for RDMA takes longer.",
+    claim="Transparent huge pages",
+    why="Without transparent huge pages, large buffers cost the CPU more address "
+    "translations, and pinning them for RDMA takes longer.",
     remedy="write madvise to /sys/kernel/mm/transparent_hugepage/enabled, and "
     "transparent_hugepage=madvise on the kernel's command line",
     reference=f"{_ADMIN}/mm/transhuge.html",
@@ -135,12 +135,12 @@ def transparent_huge_pages(snapshot: Snapshot) -> Judgement:
 @rule(
     "KRN-006",
     Severity.WARNING,
-    claim="every NUMA node with GPUs has its share of the huge pages",
-    why="A pod that asks for huge pages is given those of a node that has them, and then lies "
-    "away from its GPUs, or is rejected where the Memory Manager aligns them.",
-    remedy="set the pages aside for each node, in /sys/devices/system/node/nodeN/hugepages/"
-    "hugepages-<size>kB/nr_hugepages or by hugepages=<node>:<number> on the kernel's command "
-    "line, and restart the kubelet",
+    claim="Huge pages per NUMA node",
+    why="A pod that requests huge pages gets them from a NUMA node that has some: its "
+    "memory is then away from its GPUs, or the Memory Manager rejects the pod.",
+    remedy="reserve the pages on each NUMA node, in "
+    "/sys/devices/system/node/nodeN/hugepages/hugepages-<size>kB/nr_hugepages or by "
+    "hugepages=<node>:<number> on the kernel's command line, and restart the kubelet",
     reference=f"{_ADMIN}/mm/hugetlbpage.html",
 )
 def huge_pages(snapshot: Snapshot) -> Judgement:

@@ -29,11 +29,13 @@ _PROFILES = f"{_GUIDE}supported-mig-profiles.html"
 @rule(
     "MIG-001",
     Severity.WARNING,
-    claim="pods can be given every MIG device",
-    why="A GPU in MIG mode is nothing to jobs but its MIG devices. With none it lies idle; and "
-    "by the strategy single one GPU of another profile, or whole, takes all out of offer.",
-    remedy="divide all GPUs alike, by `nvidia-mig-parted apply` or `nvidia-smi mig -cgi … -C`, "
-    "or set the device plugin's migStrategy to mixed and ask for nvidia.com/mig-PROFILE",
+    claim="Allocatable MIG devices",
+    why="A GPU in MIG mode offers only its MIG devices, so one without MIG devices is idle. "
+    "With the strategy single, one GPU with another profile, or without MIG, makes all MIG "
+    "devices of the node unavailable.",
+    remedy="create the same MIG devices on all GPUs with `nvidia-mig-parted apply` or "
+    "`nvidia-smi mig -cgi … -C`, or set the device plugin's migStrategy to mixed and ask for "
+    "nvidia.com/mig-PROFILE",
     reference="https://github.com/NVIDIA/k8s-device-plugin#configuration-option-details",
 )
 def unused_devices(snapshot: Snapshot) -> Judgement:
@@ -68,9 +70,9 @@ def unused_devices(snapshot: Snapshot) -> Judgement:
     "pending MIG mode",
     expected="the mode that is set",
     unless=(),
-    claim="no GPU waits for a reset to change its MIG mode",
-    why="Until then it has the old mode, and a reboot or reset at any time changes what the "
-    "node offers.",
+    claim="Current and pending MIG mode",
+    why="A pending MIG mode takes effect at the next reset or reboot, which then changes "
+    "the devices of the node without warning.",
     remedy="drain the node and reset the GPU with `nvidia-smi --gpu-reset -i N`, or set the "
     "mode back with `nvidia-smi -i N -mig 0` or `1`",
     reference=_GUIDE,
@@ -89,11 +91,10 @@ def pending_modes(gpu: Gpu) -> str | None:
 @rule(
     "MIG-003",
     Severity.WARNING,
-    claim="no job of several GPUs meets MIG",
-    why="MIG devices have no NVLink and no peer access, and a CUDA process sees one of them "
-    "only: a job of several GPUs runs on one part of one GPU, or not at all.",
-    remedy="turn MIG off on the GPUs of such jobs, or keep the jobs away by node label and "
-    "selector",
+    claim="MIG mode and multi-GPU jobs",
+    why="MIG devices have no NVLink and no peer access, and a CUDA process sees only one of "
+    "them: a multi-GPU job runs on one MIG device or fails.",
+    remedy="turn MIG off on the GPUs of multi-GPU jobs, or keep the jobs away with a node selector",
     reference="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
     "deployment-considerations.html",
 )
@@ -119,12 +120,11 @@ def several_gpus(snapshot: Snapshot) -> Judgement:
 @rule(
     "MIG-004",
     Severity.WARNING,
-    claim="the node has every MIG device that pods ask for",
-    why="A pod whose profile the node has too few of stays Pending until someone divides the "
-    "GPUs anew.",
+    claim="MIG devices requested by pods",
+    why="A pod that requests more MIG devices of a profile than the node has stays Pending "
+    "until the MIG layout changes.",
     remedy="choose a layout with these profiles, by the label nvidia.com/mig.config for the "
-    "GPU operator's MIG manager or by `nvidia-mig-parted apply`, or ask for a profile that is "
-    "there",
+    "GPU operator's MIG manager or by `nvidia-mig-parted apply`, or request an available profile",
     reference=_PROFILES,
 )
 def absent_devices(snapshot: Snapshot) -> Judgement:
@@ -147,10 +147,11 @@ def absent_devices(snapshot: Snapshot) -> Judgement:
 @rule(
     "MIG-005",
     Severity.ERROR,
-    claim="GPUs like these can be divided into all that a pod asks for",
-    why="MIG devices of one pod must be on one node. A profile that the GPUs do not have, or "
-    "more of it than fit on them, keeps the pod Pending for ever, however they are divided.",
-    remedy="ask for fewer or smaller MIG devices, and divide the job into more pods",
+    claim="MIG profiles requested by pods",
+    why="All MIG devices of a pod must be on one node. A request for a profile that the "
+    "GPUs do not support, or for more devices than fit, leaves the pod Pending forever in every "
+    "MIG layout.",
+    remedy="request fewer or smaller MIG devices, and split the job into more pods",
     reference=_PROFILES,
 )
 def impossible_devices(snapshot: Snapshot) -> Judgement:

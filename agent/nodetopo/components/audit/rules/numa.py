@@ -38,9 +38,9 @@ _SYSFS_PCI = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci
     "NUM-001",
     Severity.WARNING,
     unless=nothing_to_align,
-    claim="every GPU reports its NUMA node",
-    why="The kubelet cannot align CPUs and memory with a GPU whose node the firmware does "
-    "not state.",
+    claim="NUMA nodes of GPUs",
+    why="The kubelet cannot align CPUs and memory with a GPU if the firmware does not state "
+    "its NUMA node.",
     remedy=_FIRMWARE,
     reference=_SYSFS_PCI,
 )
@@ -57,9 +57,9 @@ def gpu_nodes(snapshot: Snapshot) -> Judgement:
     "NUM-002",
     Severity.WARNING,
     unless=(no_adapters, one_numa_node),
-    claim="every HCA reports its NUMA node",
-    why="The kubelet cannot align an HCA with a GPU and CPUs when the firmware does not state "
-    "its node, and NCCL and the kernel guess.",
+    claim="NUMA nodes of HCAs",
+    why="The kubelet cannot align an HCA with a GPU and CPUs if the firmware does not state "
+    "its NUMA node; NCCL and the kernel then guess.",
     remedy=_FIRMWARE,
     reference=_SYSFS_PCI,
 )
@@ -75,12 +75,12 @@ def hca_nodes(snapshot: Snapshot) -> Judgement:
 @rule(
     "NUM-003",
     Severity.INFO,
-    claim="no GPU's memory is a NUMA node that the kernel hands out",
-    why="Programs that know nothing of GPUs can get their memory there, its use shows as the "
-    "node's own, and the kubelet counts the nodes although they have no CPUs: with more than 8 of "
-    "them its Topology Manager does not start.",
+    claim="Kernel use of GPU memory",
+    why="If GPU memory is a NUMA node of the kernel, other programs can get memory there, "
+    "and its use counts as system memory. The kubelet counts these nodes although they have no "
+    "CPUs; with more than 8 nodes the Topology Manager does not start.",
     remedy="load the driver with NVreg_CoherentGPUMemoryMode=driver (580.65 and later), unless "
-    "programs use system memory and GPU memory as one",
+    "programs need system memory and GPU memory in one address space",
     reference="https://developer.nvidia.com/blog/"
     "understanding-memory-management-on-hardware-coherent-platforms/",
 )
@@ -120,10 +120,10 @@ def coherent_memory(snapshot: Snapshot) -> Judgement:
     "NUM-004",
     Severity.INFO,
     unless=nothing_to_align,
-    claim="every socket is one NUMA node",
-    why="With sub-NUMA clusters (SNC) or several nodes per socket (NPS) a job of several GPUs "
+    claim="NUMA nodes per socket",
+    why="With sub-NUMA clusters (SNC) or several nodes per socket (NPS) a multi-GPU job "
     "seldom fits one NUMA node, and single-numa-node rejects it.",
-    remedy="set SNC off or NPS1 in the firmware, unless jobs of one GPU profit from near memory",
+    remedy="set SNC off or NPS1 in the firmware, unless single-GPU jobs benefit from near memory",
     reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
 )
 def socket_nodes(snapshot: Snapshot) -> Judgement:

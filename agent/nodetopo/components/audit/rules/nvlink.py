@@ -42,7 +42,7 @@ def _no_nvlink(snapshot: Snapshot) -> str | None:
     "NVL-001",
     Severity.ERROR,
     unless=_no_nvlink,
-    claim="every NVLink of every GPU is active",
+    claim="NVLink state",
     why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
     "falls back to PCIe without an error.",
     remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
@@ -73,9 +73,9 @@ def link_states(snapshot: Snapshot) -> Judgement:
     "NVL-002",
     Severity.ERROR,
     unless=_no_nvlink,
-    claim="both ends of every NVLink count the same links",
-    why="A link that one end calls up and the other down carries nothing, and GPUs with "
-    "fewer links than their peers hold all of them back.",
+    claim="NVLink counts at both ends",
+    why="A link that is up at one end and down at the other carries no data, and GPUs with "
+    "fewer links than their peers slow every collective.",
     remedy="reset both GPUs together; if the counts still differ have the link serviced",
     reference=_NVLINK_API,
 )
@@ -130,9 +130,9 @@ def link_counts(snapshot: Snapshot) -> Judgement:
     "NVL-003",
     Severity.WARNING,
     unless=no_links,
-    claim="no NVLink has had to recover from errors",
-    why="A link that is trained anew after errors stops all traffic across it for a moment; one "
-    "that needs it again and again is about to fail for good.",
+    claim="NVLink error recovery",
+    why="A link that retrains after errors stops its traffic for a moment; a link that "
+    "retrains repeatedly is about to fail.",
     remedy="watch whether the count grows (`nvidia-smi nvlink -e`); if it does, look for XID 74 "
     "or 144 to 150 in the kernel log, reset the GPUs, and have the board or bridge serviced",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html",
@@ -157,8 +157,8 @@ def recoveries(snapshot: Snapshot) -> Judgement:
 @rule(
     "NVL-005",
     Severity.ERROR,
-    claim="the driver allows peer access over every NVLink",
-    why="GPUs that may not reach each other over NVLink exchange data through PCIe or host memory, "
+    claim="Peer access over NVLink",
+    why="GPUs without peer access over NVLink exchange data through PCIe or host memory, "
     "without an error.",
     remedy="see `nvidia-smi topo -p2p n`; check the state of the fabric (NVL-004), the driver's "
     "parameters (GDR-002) and the kernel log, then reset the GPUs",

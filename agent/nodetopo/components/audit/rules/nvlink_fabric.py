@@ -39,9 +39,9 @@ CHANNELS = "/dev/nvidia-caps-imex-channels"
 @rule(
     "NVL-004",
     Severity.ERROR,
-    claim="every GPU behind NVSwitches has joined the NVLink fabric, and it is sound",
-    why="A GPU that the fabric did not let in reaches no other GPU over NVLink, and CUDA may not "
-    "start on it at all.",
+    claim="NVLink fabric registration and health",
+    why="A GPU outside the fabric reaches no other GPU over NVLink, and CUDA can fail to "
+    "start on it.",
     remedy="check that nv-fabricmanager runs in exactly the driver's version, on NVLink racks on "
     "the NVLink switches, and read its log; then reset the GPUs",
     reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
@@ -68,9 +68,9 @@ def fabric_registration(snapshot: Snapshot) -> Judgement:
 @rule(
     "NVL-006",
     Severity.ERROR,
-    claim="the fabric manager runs where NVSwitches are in the node",
-    why="Without it the switches have no routes: CUDA fails with `system not yet initialized`, and "
-    "faults of links are not dealt with.",
+    claim="Fabric manager",
+    why="Without the fabric manager the NVSwitches have no routes: CUDA fails with `system "
+    "not yet initialized`, and link faults are not handled.",
     remedy="install nvidia-fabricmanager in exactly the driver's version, then `systemctl enable "
     "--now nvidia-fabricmanager`",
     reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
@@ -99,9 +99,10 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
 @rule(
     "NVL-007",
     Severity.INFO,
-    claim="there is an IMEX channel where NVLink joins nodes",
-    why="Processes on different nodes share GPU memory over NVLink only through a channel. That of "
-    "NVIDIA's DRA driver comes with a job, so that none before the first job is no fault.",
+    claim="IMEX channels",
+    why="Processes on different nodes share GPU memory over NVLink only through an IMEX "
+    "channel. NVIDIA's DRA driver creates the channel with a job, so before the first job a "
+    "missing channel is no fault.",
     remedy="use ComputeDomains of NVIDIA's DRA driver, or load the driver with "
     "NVreg_CreateImexChannel0=1 and run the service nvidia-imex on all nodes",
     reference="https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html",

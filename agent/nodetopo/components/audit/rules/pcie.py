@@ -51,7 +51,7 @@ Control Register); together they are :data:`nodetopo.model.pci.ACS_REDIRECT_BITS
     "PCI-001",
     Severity.ERROR,
     unless=no_gpus,
-    claim="every GPU runs at its full PCIe width",
+    claim="PCIe link width of GPUs",
     why="Half the lanes are half the bandwidth to the CPU, to storage and to the HCAs.",
     remedy="reseat the GPU, then check riser, cable and the slot's bifurcation in firmware",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
@@ -73,9 +73,9 @@ def width(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-002",
     Severity.ERROR,
-    claim="every GPU is on the bus and answers",
-    why="A GPU that fell off the bus comes back with a reboot at the earliest; its jobs are gone.",
-    remedy="look for XID 79 and lines of NVRM about the address in the kernel log; drain and "
+    claim="GPU access through PCI and the driver",
+    why="A GPU that fell off the bus needs a reboot; its jobs have failed.",
+    remedy="look for XID 79 and NVRM messages about the address in the kernel log; drain and "
     "reboot the node, and if it happens again check power, cooling and seating of the GPU",
     reference="https://docs.nvidia.com/deploy/xid-errors/",
 )
@@ -112,9 +112,9 @@ def presence(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-010",
     Severity.ERROR,
-    claim="as many GPUs are on the PCI bus as this machine has",
-    why="A GPU that the firmware no longer finds leaves no trace but its absence: the node goes "
-    "on with fewer GPUs than are paid for.",
+    claim="Number of GPUs on the PCI bus",
+    why="A GPU that the firmware no longer finds disappears without an error, and the node "
+    "continues with fewer GPUs.",
     remedy="look at the machine's management controller for power or PCIe faults, then reseat the "
     "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove `gpu-count-file`",
     reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
@@ -138,10 +138,10 @@ def completeness(snapshot: Snapshot) -> Judgement:
     "PCI-003",
     Severity.INFO,
     unless=(no_gpus, virtual_machine),
-    claim="every GPU is in a slot that gives it all that it can use",
-    why="A slot or riser of fewer lanes or an older generation costs bandwidth to the CPU, to "
-    "storage and to HCAs, without any error.",
-    remedy="move the GPU to another slot; where the machine has no better one, leave it",
+    claim="PCIe slots of GPUs",
+    why="A slot or riser of fewer lanes or an older generation costs bandwidth to the CPU, "
+    "to storage and to HCAs, without an error.",
+    remedy="move the GPU to another slot; where the machine has no better one, waive the check",
     reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
 )
 def slots(snapshot: Snapshot) -> Judgement:
@@ -165,8 +165,8 @@ def slots(snapshot: Snapshot) -> Judgement:
 @rule(
     "PCI-004",
     Severity.WARNING,
-    claim="the driver allows peer access between GPUs that share a PCIe switch",
-    why="Without it the data of the two goes through host memory.",
+    claim="Peer access behind PCIe switches",
+    why="Without peer access, data between the two GPUs goes through host memory.",
     remedy="see `nvidia-smi topo -p2p r`; check ACS (PCI-005), the IOMMU (PCI-006) and the "
     "driver's parameters (GDR-002)",
     reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
@@ -202,9 +202,9 @@ def peer_access(snapshot: Snapshot) -> Judgement:
     "PCI-005",
     Severity.ERROR,
     unless=no_pairs,
-    claim="no bridge turns away traffic between a GPU and its peers behind the same PCIe switch",
-    why="The data of GPUDirect goes up to the CPU and down again instead of through the switch: "
-    "half the bandwidth or less, or no peer access at all.",
+    claim="Peer traffic redirection by PCIe bridges (ACS)",
+    why="With ACS redirection, GPUDirect traffic goes through the CPU instead of the "
+    "switch: half the bandwidth or less, or no peer access.",
     remedy="clear the bits after each boot with `setpci -s BRIDGE ECAP_ACS+6.w=0000`, or boot with "
     "`pci=disable_acs_redir=BRIDGE`, or switch ACS off in the firmware; hosts of virtual machines "
     "need ACS, and then ATS",
@@ -248,9 +248,9 @@ def access_control(snapshot: Snapshot) -> Judgement:
     "PCI-007",
     Severity.WARNING,
     unless=no_pairs,
-    claim="GPUs and their peers behind a PCIe switch agree on the maximum payload",
-    why="A packet larger than its receiver takes is a fatal error of the bus; it shows only once "
-    "peers write to each other.",
+    claim="PCIe maximum payload size",
+    why="A packet larger than the receiver's maximum is a fatal bus error, which appears "
+    "only when peers write to each other.",
     remedy="boot with `pci=pcie_bus_perf` or `pci=pcie_bus_safe`, or update the firmware",
     reference="https://docs.kernel.org/admin-guide/kernel-parameters.html",
 )

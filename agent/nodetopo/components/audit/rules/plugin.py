@@ -72,11 +72,11 @@ def _no_devices(snapshot: Snapshot) -> str | None:
     "PLG-001",
     Severity.ERROR,
     unless=_no_devices,
-    claim="every device resource has something to give out",
+    claim="Allocatable devices of each resource",
     why="A resource with capacity and nothing allocatable means that its plugin is gone or "
-    "finds all devices broken: pods that ask for it wait or are rejected.",
-    remedy="restart the plugin's pod, and look into its log if that does not help (up to "
-    "Kubernetes 1.36 a second instance that ends takes the first one's connection along)",
+    "reports all devices as unhealthy: pods that request it wait or are rejected.",
+    remedy="restart the plugin's pod, and check its log if that does not help (up to "
+    "Kubernetes 1.36 a second instance that ends also closes the connection of the first)",
     reference=f"{_ISSUES}/121994",
 )
 def empty_resources(snapshot: Snapshot) -> Judgement:
@@ -95,9 +95,9 @@ def empty_resources(snapshot: Snapshot) -> Judgement:
     "PLG-002",
     Severity.ERROR,
     unless=_no_devices,
-    claim="every device is healthy in the kubelet's eyes",
-    why="Fewer devices are allocatable than the node has; a pod that runs on a broken one "
-    "keeps it.",
+    claim="Device health in the kubelet",
+    why="Fewer devices are allocatable than the node has; a pod that runs on an unhealthy "
+    "device keeps it.",
     remedy="ask `nodetopo health` which GPU it is and why; drain the node and reset or replace "
     "the device",
     reference="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/"
@@ -124,9 +124,9 @@ def unhealthy_devices(snapshot: Snapshot) -> Judgement:
     "PLG-003",
     Severity.WARNING,
     unless=one_numa_node,
-    claim="all devices of one resource have a NUMA node, or none has",
-    why="As soon as one device has a node, those without never count for the Topology Manager, "
-    "and pods are rejected while they are free.",
+    claim="NUMA nodes of the devices of a resource",
+    why="Once one device has a NUMA node, the Topology Manager ignores the devices without "
+    "one, and rejects pods although these devices are free.",
     remedy="update the plugin or the firmware so that each device has its NUMA node in "
     "/sys/bus/pci/devices/*/numa_node, or configure the plugin to report none",
     reference=f"{_DEVICE_MANAGER}/topology_hints.go",
@@ -161,10 +161,10 @@ def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-004",
     Severity.WARNING,
-    claim="device plugins answer Allocate within a second",
+    claim="Device plugin response time",
     why="The kubelet admits one pod after the other and waits for a plugin without a limit: a "
     "slow one delays every pod of the node.",
-    remedy="look into the plugin's log and its CPU limit, and update it",
+    remedy="check the plugin's log and its CPU limit, and update it",
     reference=f"{_ISSUES}/117435",
 )
 def slow_plugins(snapshot: Snapshot) -> Judgement:
@@ -185,10 +185,10 @@ def slow_plugins(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-005",
     Severity.ERROR,
-    claim="no other device plugin for GPUs runs beside ours",
+    claim="GPU device plugins on the node",
     why="The kubelet takes the plugin that registered last: two of them give the same GPUs to "
     "two pods, or take the resource from each other.",
-    remedy="keep one of them from this node, by its DaemonSet's nodeSelector or affinity",
+    remedy="exclude this node from one of the DaemonSets, with its nodeSelector or affinity",
     reference=f"{_DEVICE_MANAGER}/plugin/v1beta1/handler.go",
 )
 def other_plugins(snapshot: Snapshot) -> Judgement:
@@ -207,10 +207,11 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-006",
     Severity.WARNING,
-    claim="no other program writes the GPU labels beside us",
-    why="Two writers of one label undo each other's values, and pods go by what was last.",
-    remedy="take GPU feature discovery off this node, or leave the nvidia.com/ labels to it in "
-    "nodetopo's settings",
+    claim="Writers of GPU labels",
+    why="Two writers of one label overwrite each other, and pods are scheduled by the "
+    "latest value.",
+    remedy="remove GPU Feature Discovery from this node, or leave the nvidia.com/ labels to it "
+    "in nodetopo's settings",
     reference="https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-"
     "discovery/README.md",
 )
@@ -235,11 +236,11 @@ def other_writers(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-012",
     Severity.ERROR,
-    claim="every GPU is given out by one program: a device plugin, or one DRA driver",
-    why="The kubelet counts a device plugin's GPUs, the scheduler those of DRA drivers, each "
-    "without the others: a GPU that two give out ends up in two pods.",
-    remedy="let nodetopo step back with offer-gpus: auto, or take the other device plugin or DRA "
-    "driver off this node",
+    claim="Programs that allocate each GPU",
+    why="The kubelet counts the GPUs of device plugins and the scheduler counts the GPUs of "
+    "DRA drivers, independently: a GPU that two programs allocate ends up in two pods.",
+    remedy="set offer-gpus: auto, so that nodetopo yields, or remove the other device plugin "
+    "or DRA driver from this node",
     reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
     "dynamic-resource-allocation/",
 )
@@ -276,12 +277,13 @@ def one_way_out(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-013",
     Severity.ERROR,
-    claim="sets of GPUs that our DRA driver publishes exclude each other by counters",
-    why="An API server whose feature gate DRAPartitionableDevices is off, the default of "
-    "Kubernetes 1.34 and 1.35, drops the counters of ResourceSlices: the scheduler then allocates "
-    "one GPU by two sets, and the second pod hangs in ContainerCreating.",
+    claim="Shared counters of GPU sets",
+    why="Without the feature gate DRAPartitionableDevices, off by default in Kubernetes "
+    "1.34 and 1.35, the API server drops the counters of ResourceSlices: the scheduler then "
+    "allocates one GPU through two sets, and the second pod hangs in ContainerCreating.",
     remedy="switch the gate on in API server and scheduler, upgrade to Kubernetes 1.36, or set "
-    "dra-devices: gpus; releases of nodetopo that compare what was stored do so by themselves",
+    "dra-devices: gpus; recent releases of nodetopo detect the dropped counters and publish "
+    "single GPUs",
     reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
     "dynamic-resource-allocation/#partitionable-devices",
 )

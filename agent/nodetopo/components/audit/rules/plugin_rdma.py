@@ -36,10 +36,9 @@ _RDMA_SYSTEM = "https://man7.org/linux/man-pages/man8/rdma-system.8.html"
     "PLG-007",
     Severity.ERROR,
     unless=no_rdma_devices,
-    claim="pods can open the HCAs that several of them share",
-    why="Where RDMA network namespaces are exclusive, an HCA is visible in one namespace only: a "
-    "pod that is given the device nodes of an HCA of the host sees no HCA, unless it has the "
-    "host's network.",
+    claim="Access to shared HCAs",
+    why="Where RDMA network namespaces are exclusive, an HCA is visible in one namespace "
+    "only: a pod with the device nodes of a host HCA does not see it without the host network.",
     remedy="`rdma system set netns shared` while no pod has RDMA devices, and `options ib_core "
     "netns_mode=1` in /etc/modprobe.d; or advertise functions that a network plugin moves into "
     "the pod, as SR-IOV's does with rdma-cni",
@@ -68,11 +67,11 @@ def namespaces(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-008",
     Severity.WARNING,
-    claim="devices that stand for one HCA have NUMA nodes where the kubelet aligns by them",
-    why="The Topology Manager leaves a resource without NUMA nodes out: a pod gets GPUs of one "
-    "socket and an HCA of the other, under every policy.",
-    remedy="take excludeTopology out of the SR-IOV network device plugin's configuration; NUM-002 "
-    "names HCAs whose firmware states no node",
+    claim="NUMA nodes of single-HCA devices",
+    why="The Topology Manager ignores a resource without NUMA nodes: under every policy a "
+    "pod can get GPUs of one socket and an HCA of the other.",
+    remedy="remove excludeTopology from the SR-IOV network device plugin's configuration; "
+    "NUM-002 names HCAs whose firmware states no node",
     reference="https://github.com/k8snetworkplumbingwg/sriov-network-device-plugin",
 )
 def homeless_devices(snapshot: Snapshot) -> Judgement:
@@ -123,10 +122,10 @@ def homeless_devices(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-009",
     Severity.ERROR,
-    claim="no pod is offered an HCA of the NVLink fabric",
-    why="Fabric Manager reaches the NVSwitches through these HCAs: a job on one has no network, "
-    "and can take NVLink from all GPUs of the node.",
-    remedy="leave the HCA out of the plugin's selectors, by its PCI address or name",
+    claim="Allocation of the NVLink fabric's HCAs",
+    why="Fabric Manager reaches the NVSwitches through these HCAs: a job that gets one has "
+    "no network, and can disrupt NVLink for all GPUs of the node.",
+    remedy="exclude the HCA in the plugin's selectors, by its PCI address or name",
     reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
 )
 def fabric_hcas(snapshot: Snapshot) -> Judgement:
@@ -172,11 +171,11 @@ def fabric_hcas(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-010",
     Severity.ERROR,
-    claim="no other plugin for shared HCAs runs beside ours",
-    why="The kubelet takes the plugin that registered last: two of them take one resource from "
-    "each other, and pods get HCAs of another pool than was asked for.",
-    remedy=f"keep {SHARED_PLUGIN} from this node, by its DaemonSet's nodeSelector or affinity; "
-    "nodetopo reads its file as it is (`rdma-config`)",
+    claim="Plugins for shared HCAs on the node",
+    why="The kubelet takes the plugin that registered last: two of them take one resource "
+    "from each other, and pods get HCAs of another pool than requested.",
+    remedy=f"exclude this node from the DaemonSet of {SHARED_PLUGIN}, with its nodeSelector or "
+    "affinity; nodetopo reads the same configuration file (`rdma-config`)",
     reference=_PLUGIN,
 )
 def other_plugins(snapshot: Snapshot) -> Judgement:
@@ -195,7 +194,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
     if ours and programs is not None and SHARED_PLUGIN in programs:
         yield Finding(
             subject=f"program {SHARED_PLUGIN}",
-            observed=f"runs beside nodetopo, which advertises {listed(ours)}",
+            observed=f"runs alongside nodetopo, which advertises {listed(ours)}",
             expected="one plugin for the shared HCAs",
         )
     yield from missing_rdma_devices(snapshot)
@@ -208,10 +207,10 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
 @rule(
     "PLG-011",
     Severity.WARNING,
-    claim="no plugin for RDMA deletes the CDI specifications of GPUs",
-    why="With CDI, Mellanox' shared plugin removes every file that begins with nvidia.com from the "
-    "CDI directories when it starts and ends, those of GPUs too: no container with GPUs starts "
-    "until they are written again.",
+    claim="RDMA plugins and CDI specifications of GPUs",
+    why="With CDI, Mellanox' shared plugin removes every file that begins with nvidia.com "
+    "from the CDI directories when it starts and ends, including the specifications of GPUs: no "
+    "GPU container starts until they are written again.",
     remedy="run the shared plugin without `-use-cdi`, or let nodetopo serve its resources "
     "(`rdma-config`)",
     reference=f"{_PLUGIN}/blob/master/pkg/cdi/cdi.go",
@@ -233,7 +232,7 @@ def deleted_specifications(snapshot: Snapshot) -> Judgement:
         yield Finding(
             subject=f"program {SHARED_PLUGIN}",
             observed=f"writes {its_own[0]}, and would delete {listed(at_risk)}",
-            expected="no CDI, beside specifications of GPUs",
+            expected="no CDI on a node with CDI specifications of GPUs",
         )
     if programs is None:
         yield Missing("programs that run on the host")

@@ -36,10 +36,10 @@ _CPU_POLICIES = "https://kubernetes.io/docs/tasks/administer-cluster/cpu-managem
 @rule(
     "QOS-001",
     Severity.ERROR,
-    claim="every pod with GPUs is Guaranteed",
-    why="The CPU and Memory Managers align Guaranteed pods only; any other pod with GPUs "
-    "shares its CPUs, and its memory lies anywhere.",
-    remedy="give every container of the pod, init containers and sidecars too, CPU and "
+    claim="QoS class of GPU pods",
+    why="The CPU and Memory Managers align Guaranteed pods only; other GPU pods share CPUs, "
+    "and their memory can be on any NUMA node.",
+    remedy="give every container of the pod, including init containers and sidecars, CPU and "
     "memory limits equal to its requests",
     reference="https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/",
 )
@@ -71,8 +71,8 @@ def guaranteed_pods(snapshot: Snapshot) -> Judgement:
 @rule(
     "QOS-002",
     Severity.WARNING,
-    claim="every container with GPUs asks for whole CPUs",
-    why="The CPU Manager pins containers that ask for whole CPUs only; 7500m is not pinned.",
+    claim="CPU requests of GPU containers",
+    why="The CPU Manager pins only containers that request whole CPUs, so 7500m is not pinned.",
     remedy="round the container's CPU request and limit to the same whole number",
     reference=_CPU_POLICIES,
 )
@@ -104,11 +104,11 @@ def whole_cpus(snapshot: Snapshot) -> Judgement:
 @rule(
     "QOS-003",
     Severity.WARNING,
-    claim="no pod with GPUs loses its CPUs by stating resources as a whole",
-    why="Without the gate PodLevelResourceManagers the CPU and Memory Managers leave a pod "
-    "with spec.resources out: it is Guaranteed, and yet neither its CPUs nor its memory are "
-    "its own.",
-    remedy="state CPU and memory in each container, requests equal to limits, instead of in "
+    claim="Pod-level resources and exclusive CPUs",
+    why="Without the gate PodLevelResourceManagers the CPU and Memory Managers ignore a pod "
+    "with spec.resources: although it is Guaranteed, it has no exclusive CPUs and no pinned "
+    "memory.",
+    remedy="set CPU and memory in each container, requests equal to limits, instead of in "
     f"spec.resources; or turn the kubelet's gate {GATE} on (1.36 and newer)",
     reference=_POD_LEVEL,
 )
@@ -137,12 +137,12 @@ def pod_level_resources(snapshot: Snapshot) -> Judgement:
 @rule(
     "QOS-004",
     Severity.WARNING,
-    claim="no pod with GPUs loses its class to a spec.resources without CPU and memory limits",
-    why="Where spec.resources is stated, the class comes from it alone, whatever containers "
-    "ask for: an empty one makes a pod BestEffort up to 1.36, one with huge pages only makes "
-    "it Burstable at most, in 1.37 too.",
-    remedy="remove the field spec.resources from the pod, or state limits of CPU and memory in "
-    "it too, and create the pod anew",
+    claim="Pod-level resources and the QoS class",
+    why="If spec.resources is set, it alone determines the QoS class: an empty one makes a "
+    "pod BestEffort up to 1.36, and one with only huge pages makes it Burstable at most, also in "
+    "1.37.",
+    remedy="remove the field spec.resources from the pod, or also set CPU and memory limits in "
+    "it, and recreate the pod",
     reference=_POD_LEVEL,
 )
 def lost_class(snapshot: Snapshot) -> Judgement:
@@ -169,11 +169,11 @@ def lost_class(snapshot: Snapshot) -> Judgement:
 @rule(
     "QOS-005",
     Severity.WARNING,
-    claim="no container with CPUs of its own is stopped by a CPU quota",
+    claim="CPU quota of containers with exclusive CPUs",
     why="A quota stops all threads of a container until the period of 100 ms ends, although "
-    "nobody else may use its CPUs; collectives then wait for the slowest rank.",
+    "its CPUs stay idle; collectives then wait for the slowest rank.",
     remedy="leave the kubelet's gate DisableCPUQuotaWithExclusiveCPUs on (1.33 and newer), on "
-    "older kubelets set cpuCFSQuota: false, and create the pod anew",
+    "older kubelets set cpuCFSQuota: false, and recreate the pod",
     reference=f"{_CPU_POLICIES}#static-policy",
 )
 def throttled_containers(snapshot: Snapshot) -> Judgement:
@@ -196,9 +196,9 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
             elif cpus and container.throttled:
                 yield Finding(
                     subject=name,
-                    observed=f"CPUs {cpus} of its own, stopped by its quota in "
+                    observed=f"exclusive CPUs {cpus}, stopped by its quota in "
                     f"{container.throttled} periods",
-                    expected="no CPU quota on CPUs of its own",
+                    expected="no CPU quota on exclusive CPUs",
                 )
     yield from missing_pods(snapshot)
     yield from unclear
@@ -209,12 +209,13 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
     Severity.INFO,
     unless=one_numa_node,
     cure=restarted_with(topology_manager_scope="pod"),
-    claim="no init container decides on which NUMA node a pod's GPUs have to be",
-    why="With scope container an init container is placed first, without the GPUs, and the "
-    "containers after it take over its CPUs: where GPUs are free on another NUMA node only, "
-    "the pod is rejected or gets its GPUs across nodes.",
-    remedy="give the init container a part of a CPU, such as 1500m, request equal to limit, "
-    "which keeps the pod Guaranteed and takes no CPUs; or set topologyManagerScope: pod",
+    claim="Init containers and the NUMA node of GPUs",
+    why="With scope container the kubelet places an init container first, without the GPUs, "
+    "and later containers reuse its CPUs. If GPUs are free only on another NUMA node, the pod is "
+    "rejected or its GPUs and CPUs are on different nodes.",
+    remedy="give the init container a fractional CPU request equal to its limit, such as "
+    "1500m, which keeps the pod Guaranteed and takes no exclusive CPUs; or set "
+    "topologyManagerScope: pod",
     reference="https://github.com/kubernetes/kubernetes/issues/123816",
 )
 def init_containers(snapshot: Snapshot) -> Judgement:
@@ -232,8 +233,8 @@ def init_containers(snapshot: Snapshot) -> Judgement:
         cpus = "1 CPU" if count == 1 else f"{count} CPUs"
         yield Finding(
             subject=container_name(pod, container),
-            observed=f"an init container with {cpus} of its own, chosen "
-            "without the GPUs, on whose NUMA nodes the others have to be",
+            observed=f"an init container with {cpus} for itself, chosen "
+            "without the GPUs, which fixes the NUMA nodes of the other containers",
             expected="init containers that leave the choice to the containers with GPUs",
         )
     yield from missing_specs(snapshot)

@@ -43,11 +43,10 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
     "RDM-001",
     Severity.ERROR,
     unless=no_adapters,
-    claim="every HCA port is active",
-    why="NCCL leaves out a port that is down, and the GPUs that stand nearest to it go "
-    "through another's. Left out are virtual functions and subfunctions, which are down while "
-    "no job uses them, and the free port of a card away from the GPUs whose other one is "
-    "active.",
+    claim="HCA port state",
+    why="NCCL leaves out a port that is down, and the GPUs nearest to it share the HCA of "
+    "other GPUs. The check ignores virtual functions and subfunctions, which are down while no "
+    "job uses them, and the unused port of a card that is not near GPUs and has an active port.",
     remedy="check cable and transceiver, then the switch port; on InfiniBand check that a "
     "subnet manager runs",
     reference=_SYSFS_INFINIBAND,
@@ -71,9 +70,10 @@ def port_states(snapshot: Snapshot) -> Judgement:
     "RDM-002",
     Severity.WARNING,
     unless=(no_gpus, no_adapters, one_numa_node),
-    claim="every GPU has an HCA on its own NUMA node",
-    why="Traffic of a GPU without one crosses the link between the sockets.",
-    remedy="move an HCA to a slot of that socket, or keep multi-node jobs off these GPUs",
+    claim="HCAs on the NUMA nodes of GPUs",
+    why="Network traffic of a GPU without an HCA on its NUMA node crosses the link between "
+    "the sockets.",
+    remedy="move an HCA to a slot on that socket, or keep multi-node jobs off these GPUs",
     reference=_SYSFS_INFINIBAND,
 )
 def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
@@ -103,11 +103,11 @@ def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
     "RDM-005",
     Severity.INFO,
     unless=(no_gpus, no_adapters, virtual_machine),
-    claim="every GPU has an HCA behind its own host bridge",
-    why="Data between an HCA and a GPU behind different host bridges crosses the CPU's own fabric, "
-    "and NCCL then leaves GPU memory out of it (NCCL_NET_GDR_LEVEL).",
-    remedy="where the machine has such a slot, move an HCA there; keep jobs across nodes off the "
-    "GPUs that have none",
+    claim="HCAs behind the host bridges of GPUs",
+    why="Data between an HCA and a GPU behind different host bridges crosses the CPU's "
+    "internal fabric, where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL).",
+    remedy="if the machine has such a slot, move an HCA there; keep multi-node jobs off GPUs "
+    "without an HCA",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
 def near_hca(snapshot: Snapshot) -> Judgement:
@@ -139,7 +139,7 @@ def near_hca(snapshot: Snapshot) -> Judgement:
     "RDM-009",
     Severity.ERROR,
     unless=no_adapters,
-    claim="every HCA has its device node",
+    claim="HCA device nodes",
     why="Without /dev/infiniband/uverbsN no program can use the HCA, and no device plugin can "
     "hand it to a pod.",
     remedy="`modprobe -a ib_uverbs rdma_ucm`, and have them loaded at boot (rdma-core does both)",
@@ -182,9 +182,9 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     "relaxed ordering (read as root)",
     expected="on",
     unless=(no_adapters, virtual_machine),
-    claim="every HCA may write with relaxed ordering",
-    why="On AMD processors strictly ordered writes wait for each other, and a fast port does "
-    "not fill.",
+    claim="Relaxed ordering of HCAs",
+    why="On AMD processors strictly ordered writes wait for each other, and a fast port "
+    "does not reach its rate.",
     remedy="switch PCIe relaxed ordering on in the firmware setup, or "
     "`setpci -s ADDRESS CAP_EXP+8.w=0010:0010` after each boot",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
@@ -200,7 +200,7 @@ def relaxed_ordering(hca: Hca) -> str | None:
     "maximum read request (read as root)",
     expected=f"{LARGEST_REQUEST} bytes",
     unless=(no_adapters, virtual_machine),
-    claim="every HCA reads from memory in the largest requests",
+    claim="PCIe read request size of HCAs",
     why="Small read requests leave gaps on the bus between memory and the HCA.",
     remedy="`setpci -s ADDRESS CAP_EXP+8.w=5000:7000` after each boot",
     reference="https://enterprise-support.nvidia.com/s/article/"

@@ -40,9 +40,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 @rule(
     "RDM-012",
     Severity.WARNING,
-    claim="programs can connect through HCAs by address",
-    why="librdmacm needs /dev/infiniband/rdma_cm: UCX, NVMe over fabrics and storage clients fail "
-    "without it, and Mellanox' shared device plugin offers no HCA at all. NCCL does without.",
+    claim="RDMA connection manager",
+    why="librdmacm needs /dev/infiniband/rdma_cm: UCX, NVMe over fabrics and storage "
+    "clients fail without it, and Mellanox' shared device plugin advertises no HCA. NCCL does not "
+    "need it.",
     remedy="`modprobe rdma_ucm`, and have it loaded at boot (rdma-core does so)",
     reference=f"{_SHARED_PLUGIN}/issues/192",
 )
@@ -74,7 +75,7 @@ def connection_manager(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-013",
     Severity.INFO,
-    claim="every InfiniBand HCA can be asked about its fabric",
+    claim="InfiniBand management access",
     why="ibstat, ibdiagnet, a subnet manager and UFM's agents use the HCA's umad device; "
     "Mellanox' shared device plugin leaves out an HCA without one.",
     remedy="`modprobe ib_umad`, and have it loaded at boot (rdma-core does so)",
@@ -112,9 +113,9 @@ def management_devices(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-014",
     Severity.WARNING,
-    claim="HCAs of one model run the same firmware",
-    why="Features and known faults go with the firmware: a card that an update has left out, or "
-    "that was replaced, behaves unlike its peers, and a job over all of them like the worst.",
+    claim="HCA firmware versions",
+    why="Features and known faults depend on the firmware: a replaced card, or one that an "
+    "update skipped, behaves differently, and a job over all cards performs like the worst.",
     remedy="bring the cards to one release with mlxfwmanager or the vendor's tool, then reset "
     "them or reboot",
     reference="https://github.com/Mellanox/mstflint",
@@ -151,10 +152,10 @@ def firmware(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-015",
     Severity.WARNING,
-    claim="the HCAs nearest to the GPUs speak one protocol",
-    why="An InfiniBand port cannot talk to one of RoCE: NCCL connects the HCA of one GPU with that "
-    "of another, and a job hangs or goes through sockets. A card of both kinds comes from the "
-    "factory, or from a reset of its settings, as either.",
+    claim="Link protocol of the HCAs nearest to GPUs",
+    why="InfiniBand and RoCE ports cannot communicate: NCCL connects the HCA of one GPU "
+    "with the HCA of another, so a job hangs or falls back to sockets. A card that supports both "
+    "can have either protocol after delivery or a reset of its settings.",
     remedy="set the port's protocol with `mlxconfig -d ADDRESS set LINK_TYPE_P1=` 1 for InfiniBand "
     "or 2 for Ethernet, then reset the card",
     reference="https://github.com/Mellanox/mstflint",
@@ -171,7 +172,7 @@ def protocols(snapshot: Snapshot) -> Judgement:
     if reason is None and len(snapshot.gpus) == 1:
         reason = "one GPU"
     if reason is None and nearest and not any(layers.values()):
-        reason = "EFA, which speaks a protocol of its own"
+        reason = "EFA, which has its own protocol"
     if reason:
         yield Skip(reason)
         return
@@ -199,11 +200,11 @@ def protocols(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-016",
     Severity.WARNING,
-    claim="GPUs with an HCA near them have equal shares of the network",
-    why="A collective over several nodes goes at the rate of the GPU that has least: one HCA that "
-    "is missing, in a bond, in another slot, or of a slower model costs every GPU.",
-    remedy="look with `nodetopo topo tree` for the HCA that the GPU lacks; waive it where the "
-    "machine is built so",
+    claim="Network share of each GPU",
+    why="A multi-node collective runs at the rate of the GPU with the smallest share: one "
+    "HCA that is missing, bonded, in another slot, or slower costs every GPU.",
+    remedy="find the missing HCA with `nodetopo topo tree`; waive the check if the machine is "
+    "built this way",
     reference=_NCCL,
 )
 def shares(snapshot: Snapshot) -> Judgement:

@@ -34,7 +34,7 @@ _SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-c
     "RDM-003",
     Severity.WARNING,
     unless=(no_adapters, virtual_machine),
-    claim="every HCA runs at the PCIe speed and width that it and its slot can",
+    claim="PCIe speed and width of HCAs",
     why="An HCA that trained with fewer lanes or an older generation cannot fill its port.",
     remedy="reseat the adapter, then check riser, cable and the slot's settings in firmware",
     reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
@@ -71,7 +71,7 @@ def pcie_link(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-004",
     Severity.WARNING,
-    claim="every HCA port runs at the rate of its peers",
+    claim="HCA port rate",
     why="A collective across nodes runs at the rate of the slowest rail; a port that fell back to "
     "half its rate raises no error.",
     remedy="check cable, transceiver and the switch port's settings; waive it for ports that are "
@@ -113,11 +113,11 @@ def rates(snapshot: Snapshot) -> Judgement:
 @rule(
     "RDM-006",
     Severity.INFO,
-    claim="no HCA port has counted errors of its link",
-    why="A bad cable or transceiver shows in these counters long before the port goes down; what "
-    "matters is whether they grow.",
-    remedy="look again after an hour of work: if the counters grow, clean or exchange cable and "
-    "transceiver",
+    claim="HCA link error counters",
+    why="A bad cable or transceiver raises these counters long before the port goes down; "
+    "only growing counters indicate a fault.",
+    remedy="check again after an hour of work: if the counters grow, clean or replace cable "
+    "and transceiver",
     reference=_SYSFS_INFINIBAND,
 )
 def link_errors(snapshot: Snapshot) -> Judgement:
@@ -155,9 +155,9 @@ def _no_roce(snapshot: Snapshot) -> str | None:
     "RDM-007",
     Severity.WARNING,
     unless=(no_adapters, _no_roce),
-    claim="every RoCE port has a RoCE v2 address that can be routed",
-    why="NCCL looks for such an address; with a link-local one only, connections beyond the "
-    "own switch fail, and RoCE v1 cannot be routed at all.",
+    claim="RoCE v2 addresses",
+    why="NCCL looks for a routable RoCE v2 address; with a link-local address only, "
+    "connections beyond the switch fail, and RoCE v1 cannot be routed.",
     remedy="give the port's interface an IP address; `show_gids` then lists a GID of type v2",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
@@ -195,11 +195,11 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
     "RDM-008",
     Severity.WARNING,
     unless=(no_adapters, _no_roce),
-    claim="every RoCE interface carries RDMA packets of 4096 bytes",
-    why="RDMA takes the greatest packet that fits the interface: with an MTU of 1500 that is "
-    "1024 bytes, four times as many packets.",
-    remedy="`ip link set INTERFACE mtu 9000`, kept in the network's configuration, and no less "
-    "on all switches between",
+    claim="MTU of RoCE interfaces",
+    why="RDMA uses the largest packet that fits the interface: with an MTU of 1500 these "
+    "are 1024 bytes, which needs four times as many packets.",
+    remedy="`ip link set INTERFACE mtu 9000`, persist it in the network configuration, and set "
+    "at least the same on all switches in between",
     reference="https://github.com/torvalds/linux/blob/v6.8/include/rdma/ib_addr.h",
 )
 def roce_mtu(snapshot: Snapshot) -> Judgement:

@@ -34,7 +34,7 @@ _REFUSED_SINCE = (1, 35)
     "RUN-001",
     Severity.WARNING,
     unless=no_gpus,
-    claim="the host uses cgroup v2",
+    claim="cgroup version",
     why="Kubernetes no longer tests version 1, and a kubelet of 1.35 or newer does not start "
     "on it by default; limits of swap and pressure figures need version 2.",
     remedy="boot with systemd.unified_cgroup_hierarchy=1, or move to a distribution that uses "
@@ -56,7 +56,7 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
     "RUN-006",
     Severity.INFO,
     unless=(no_adapters, no_gpus),
-    claim="the container runtime lets containers lock memory",
+    claim="Locked memory limit of containers",
     why="RDMA registers memory by locking it. A container inherits the limit from the runtime, "
     "and with a low one ibv_reg_mr or ibv_create_qp fails with ENOMEM unless the container has "
     "the capability IPC_LOCK.",
@@ -90,7 +90,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
     "RUN-007",
     Severity.INFO,
     unless=no_gpus,
-    claim="containers may open many files",
+    claim="Open file limit of containers",
     why="A large job holds sockets and queues for every peer; NCCL raises its soft limit up to "
     "the hard one, and beyond that fails with `Too many open files`.",
     remedy="set LimitNOFILE=1048576 in a drop-in of containerd.service or crio.service and "
@@ -120,11 +120,12 @@ def open_files(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-012",
     Severity.WARNING,
-    claim="no process has the NVIDIA driver open while a label of the Node asks for it",
-    why="The driver cannot be unloaded, nor a GPU's MIG mode be changed, while a process has it "
-    "open: the GPU Operator's upgrade, or the MIG manager's change, waits or fails.",
-    remedy="end the named processes, such as a monitoring agent or a host service; let DaemonSets "
-    "that use GPUs avoid nodes by the label nvidia.com/gpu.deploy.device-plugin, as ours does",
+    claim="Release of the NVIDIA driver for its upgrade",
+    why="While a process has the driver open, it cannot be unloaded, and the MIG mode "
+    "cannot change: the GPU Operator's upgrade or the MIG manager's change waits or fails.",
+    remedy="end the named processes, such as a monitoring agent or a host service; let "
+    "DaemonSets that use GPUs avoid nodes by the label nvidia.com/gpu.deploy.device-plugin, as "
+    "nodetopo's does",
     reference="https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/"
     "gpu-driver-upgrades.html",
 )

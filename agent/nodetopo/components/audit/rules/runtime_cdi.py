@@ -31,13 +31,13 @@ _FEW = 4
 @rule(
     "RUN-003",
     Severity.ERROR,
-    claim="CDI specifications of GPUs fit the driver and the devices",
+    claim="CDI specifications of GPUs",
     why="With a specification of an older driver, or of other devices, containers do not start, or "
     "CUDA fails in them. A runtime ignores an invalid file, and a device that two "
     "files of one directory define; a file in /var/run/cdi overrides /etc/cdi.",
     remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` after each change "
     "of the driver or of MIG devices, or let nvidia-cdi-refresh.service do it; restart the device "
-    "plugin or DRA driver that wrote a file of its own; remove files that nobody writes",
+    "plugin or DRA driver that wrote the file; remove files without a writer",
     reference=f"{TOOLKIT_DOCS}/cdi-support.html",
 )
 def stale_specifications(snapshot: Snapshot) -> Judgement:
@@ -73,9 +73,9 @@ def stale_specifications(snapshot: Snapshot) -> Judgement:
 @rule(
     "RUN-004",
     Severity.ERROR,
-    claim="a toolkit in mode cdi finds a specification of the GPUs",
-    why="In this mode NVIDIA's runtime takes everything from CDI specifications of its "
-    "default-kind; without one that names the GPUs no container with GPUs starts.",
+    claim="CDI specification for the container toolkit",
+    why="In this mode NVIDIA's runtime reads devices from the CDI specifications of its "
+    "default-kind; without a specification of the GPUs no GPU container starts.",
     remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml`, or set "
     "nvidia-container-runtime.mode to auto; leave nvidia-container-runtime.modes.cdi.default-kind "
     "at nvidia.com/gpu",

@@ -35,12 +35,13 @@ cmd/kubelet/app/server.go, getCgroupDriverFromCRI).
 @rule(
     "RUN-002",
     Severity.WARNING,
-    claim="a reload of systemd takes no GPU from a running container",
-    why="Where NVIDIA's runtime adds GPUs by a hook, behind runc's back, `systemctl daemon-reload` "
-    "takes them from the container, and every call fails with `Failed to initialize NVML: Unknown "
-    "Error`. By CDI, and in the toolkit's modes cdi and jit-cdi, runc knows of them.",
+    claim="GPU access after a systemd reload",
+    why="If NVIDIA's runtime adds GPUs through a hook that runc does not know of, "
+    "`systemctl daemon-reload` removes them from the container, and every call fails with `Failed "
+    "to initialize NVML: Unknown Error`. With CDI, and in the toolkit's modes cdi and jit-cdi, "
+    "runc knows the devices.",
     remedy="run `nvidia-ctk system create-dev-char-symlinks --create-all` at each boot, after "
-    "the driver is loaded, or hand GPUs over by CDI",
+    "the driver is loaded, or pass GPUs by CDI",
     reference="https://github.com/NVIDIA/nvidia-container-toolkit/issues/48",
 )
 def device_links(snapshot: Snapshot) -> Judgement:

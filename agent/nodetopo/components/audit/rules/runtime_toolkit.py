@@ -46,8 +46,9 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 @rule(
     "RUN-005",
     Severity.ERROR,
-    claim="the container runtime takes devices by CDI where a plugin hands them over so",
-    why="A runtime with CDI off does not start such containers, or starts them without GPUs.",
+    claim="CDI support of the container runtime",
+    why="If a device plugin passes GPUs by CDI, a runtime with CDI off fails to start the "
+    "container, or starts it without GPUs.",
     remedy="set enable_cdi = true in the section of the CRI plugin and restart containerd",
     reference="https://github.com/containerd/containerd/blob/main/docs/cri/config.md",
 )
@@ -82,11 +83,11 @@ def disabled_cdi(snapshot: Snapshot) -> Judgement:
     "RUN-008",
     Severity.WARNING,
     unless=without_toolkit,
-    claim="no unprivileged container takes GPUs by an environment variable",
-    why="The toolkit's default lets any pod set NVIDIA_VISIBLE_DEVICES=all and use GPUs that "
-    "the kubelet gave to others.",
+    claim="GPU access by environment variable",
+    why="The toolkit's default lets any pod set NVIDIA_VISIBLE_DEVICES=all and use GPUs "
+    "allocated to other pods.",
     remedy=f"set {_ENVIRONMENT} = false (with the GPU operator, toolkit.env "
-    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED), and hand GPUs over by CDI or by "
+    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED), and pass GPUs by CDI or "
     "volume mounts: device-list-strategy cdi-cri or volume-mounts",
     reference=f"{TOOLKIT_DOCS}/docker-specialized.html",
 )
@@ -117,11 +118,11 @@ def environment_variables(snapshot: Snapshot) -> Judgement:
     "RUN-009",
     Severity.ERROR,
     unless=without_toolkit,
-    claim="GPUs can reach unprivileged containers",
-    why="With environment variables, volume mounts and CDI all off, a pod gets its GPUs from "
-    "the kubelet on paper only.",
+    claim="GPU access of unprivileged containers",
+    why="With environment variables, volume mounts and CDI all off, a pod's allocated GPUs "
+    "never reach its containers.",
     remedy=f"set enable_cdi = true in the container runtime, or {_VOLUMES} = true in the "
-    "toolkit's config.toml, and let the device plugin use the same way",
+    "toolkit's config.toml, and configure the device plugin for the same mechanism",
     reference=f"{TOOLKIT_DOCS}/cdi-support.html",
 )
 def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
@@ -153,9 +154,9 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
     "RUN-010",
     Severity.WARNING,
     unless=without_toolkit,
-    claim="NVIDIA's container toolkit has no published hole",
-    why="Its hooks run as root while a container of anyone starts; by each of these holes an "
-    "image could take over the host.",
+    claim="Container toolkit version and vulnerabilities",
+    why="The toolkit's hooks run as root when a container starts; through each of these "
+    "vulnerabilities an image can take over the host.",
     remedy="upgrade nvidia-container-toolkit and libnvidia-container, or the GPU operator that "
     "installs them",
     reference="https://nvidia.custhelp.com/app/answers/detail/a_id/5850",
@@ -183,11 +184,11 @@ def known_holes(snapshot: Snapshot) -> Judgement:
     "RUN-011",
     Severity.WARNING,
     unless=without_toolkit,
-    claim="pods with GPUs run under a runtime that adds them",
-    why="Without CDI only NVIDIA's runtime puts devices and libraries into a container; any "
-    "other starts the pod without a GPU.",
+    claim="Container runtime of GPU pods",
+    why="Without CDI only NVIDIA's runtime adds devices and libraries to a container; other "
+    "runtimes start the pod without a GPU.",
     remedy="name runtimeClassName: nvidia in the pod, or make nvidia the default runtime, or "
-    "hand GPUs over by CDI",
+    "pass GPUs by CDI",
     reference=f"{TOOLKIT_DOCS}/install-guide.html",
 )
 def plain_runtimes(snapshot: Snapshot) -> Judgement:

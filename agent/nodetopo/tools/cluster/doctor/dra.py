@@ -19,9 +19,9 @@ _ASK = "ask the API server, with the right to list resourceslices"
     "CLU-011",
     ClusterArea.DRA,
     Severity.ERROR,
-    claim="every GPU is published by one DRA driver",
-    why="The scheduler does not know that devices of two drivers are one GPU, and gives it to two "
-    "pods.",
+    claim="DRA drivers of each GPU",
+    why="The scheduler does not know that devices of two drivers are one GPU, and allocates "
+    "it to two pods.",
     remedy="turn one of the drivers off on these nodes: `dra` of nodetopo, or NVIDIA's",
     reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
     "dynamic-resource-allocation/",
@@ -52,10 +52,10 @@ def one_driver(cluster: Cluster) -> ClusterJudgement:
     "CLU-012",
     ClusterArea.DRA,
     Severity.WARNING,
-    claim="nodes whose GPUs are published by a DRA driver have GPU labels",
+    claim="GPU labels of nodes with a DRA driver",
     why="NVIDIA's GPU operator installs no GPU Feature Discovery in its DRA mode: without labels "
     "no scheduler finds the NVLink domain, and no selector the product, of such a node.",
-    remedy="run nodetopo on these nodes: it publishes the labels, and steps back from the GPUs",
+    remedy="run nodetopo on these nodes: it publishes the labels and does not advertise the GPUs",
     reference="https://github.com/NVIDIA/NVSentinel/issues/1860",
 )
 def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
@@ -80,12 +80,12 @@ def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
     "CLU-013",
     ClusterArea.DRA,
     Severity.ERROR,
-    claim="every pool of devices has all its slices",
-    why="The scheduler allocates nothing of a pool while slices of its newest generation are "
-    "missing, and says of claims only that they cannot be allocated.",
-    remedy="run it again, as a pool lacks slices for a moment while its driver writes them; if it "
-    "stays so, read the log of the driver: the API server may refuse a slice, or two programs "
-    "write the pool",
+    claim="ResourceSlices of each pool",
+    why="The scheduler allocates nothing from a pool while slices of its newest generation "
+    "are missing, and reports only that it cannot allocate a claim.",
+    remedy="run the check again, because a pool lacks slices briefly while its driver writes "
+    "them. If it still fails, read the driver's log: the API server can refuse a slice, or two "
+    "programs write the pool",
     reference="https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/"
     "resource-slice-v1/",
 )

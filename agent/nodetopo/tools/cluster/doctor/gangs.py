@@ -109,12 +109,12 @@ def is_closed(node: ClusterNode) -> bool:
     "CLU-009",
     ClusterArea.GANGS,
     Severity.ERROR,
-    claim="every gang fits into a place of the level that it requires",
-    why="A gang larger than the largest place waits for ever; most schedulers say only that "
-    "no node fits. Counted are GPUs of empty nodes: a gang that passes may still have to "
-    "wait for others to end",
-    remedy="ask for fewer pods, for a broader level, or for slices of a size that fits "
-    "(Kueue's podset-slice-size, KAI's segment-size)",
+    claim="Gangs and their required level",
+    why="A gang larger than the largest place waits forever; most schedulers report only "
+    "that no node fits. The check counts the GPUs of empty nodes: a gang that passes can still "
+    "have to wait for other jobs to end",
+    remedy="request fewer pods, a broader level, or slices of a size that fits (Kueue's "
+    "podset-slice-size, KAI's segment-size)",
     reference="https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/",
 )
 def gangs_fit(cluster: Cluster) -> ClusterJudgement:
@@ -160,11 +160,10 @@ def _placed(cluster: Cluster) -> Iterator[tuple[Gang, Largest]]:
     "CLU-010",
     ClusterArea.GANGS,
     Severity.WARNING,
-    claim="no GPU node is closed to whole-GPU gangs by MIG",
+    claim="MIG mode and whole-GPU gangs",
     why="KAI places no pod of whole GPUs on a node whose MIG strategy is mixed and that has "
-    "MIG devices, although some of its GPUs may be whole: to a gang the place is smaller "
-    "by a node",
-    remedy="keep MIG devices to nodes of their own, outside the topology's node pool",
+    "MIG devices, even if some of its GPUs are whole: for a gang the place has one node less",
+    remedy="keep MIG devices on separate nodes, outside the topology's node pool",
     reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.10/pkg/scheduler/api/node_info/node_info.go",
 )
 def closed_nodes(cluster: Cluster) -> ClusterJudgement:

@@ -34,13 +34,13 @@ _VALUE = re.compile(PART)
     "CLU-001",
     ClusterArea.LEVELS,
     Severity.ERROR,
-    claim="every GPU node carries every level of a topology",
-    why="KAI, Kueue, kube-scheduler and Volcano leave a node out that lacks any level of the "
-    "topology that a workload asks for, and say nothing: its GPUs stand idle. Where there "
-    "are several topologies, a node needs all levels of one",
-    remedy="label the nodes, or leave the level out; where only some machines have "
-    "multi-node NVLink, gpu.topology/nvlink-partition takes the place of "
-    "nvidia.com/gpu.clique; pools of different machines are judged one by one with --selector",
+    claim="Topology levels of GPU nodes",
+    why="KAI, Kueue, kube-scheduler and Volcano silently skip a node that lacks any level "
+    "of the topology that a workload requests: its GPUs stay idle. With several topologies, a "
+    "node needs all levels of one",
+    remedy="label the nodes, or omit the level; if only some machines have multi-node NVLink, "
+    "use gpu.topology/nvlink-partition instead of nvidia.com/gpu.clique; check pools of different "
+    "machines separately with --selector",
     reference="https://github.com/kubernetes-sigs/kueue/issues/6996",
 )
 def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
@@ -76,9 +76,9 @@ def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
     "CLU-002",
     ClusterArea.LEVELS,
     Severity.ERROR,
-    claim="no level is an empty label",
-    why="To KAI an empty value is a value, so that all these nodes are one place; to others "
-    "the node lacks the level",
+    claim="Values of topology levels",
+    why="KAI counts an empty value as a value, so that all these nodes are one place; other "
+    "schedulers treat the level as missing",
     remedy="give the label a value or delete it",
     reference="https://github.com/NVIDIA/KAI-Scheduler/tree/v0.12.0/pkg/scheduler/plugins/topology",
 )
@@ -98,13 +98,12 @@ def empty_levels(cluster: Cluster) -> ClusterJudgement:
     "CLU-003",
     ClusterArea.LEVELS,
     Severity.ERROR,
-    claim="no value of a level lies below two values of the level above",
-    why="kube-scheduler, Volcano, LWS and JobSet take a value for one place wherever they "
-    "meet it, so that rack 1 of two blocks is one rack to them; KAI and Kueue take a place "
-    "that lies below two others for two places. Nodes that bear one host name are one place "
-    "to all",
-    remedy="give places names of their own, e.g. block1-rack1, or leave out the level above "
-    "if it does not contain this one; a host's name is the kubelet's --hostname-override",
+    claim="Nesting of topology levels",
+    why="For kube-scheduler, Volcano, LWS and JobSet the same value is one place "
+    "everywhere, so rack 1 of two blocks is one rack. KAI and Kueue treat a place below two "
+    "others as two places. For all of them, nodes with the same host name are one place",
+    remedy="give places unique names such as block1-rack1, or omit the level above if it does "
+    "not contain this one; a host's name is the kubelet's --hostname-override",
     reference="https://github.com/volcano-sh/volcano/tree/v1.15.1/pkg/controllers/hypernode/discovery/label",
 )
 def reused_values(cluster: Cluster) -> ClusterJudgement:
@@ -130,10 +129,10 @@ def reused_values(cluster: Cluster) -> ClusterJudgement:
     "CLU-004",
     ClusterArea.LEVELS,
     Severity.ERROR,
-    claim="no two places have one name when the values of their levels are joined by dots",
-    why="KAI joins them so, and r.1 > a is r > 1.a to it: a gang that requires one place was "
-    "seen spread over two",
-    remedy="use values without dots, or values that begin with that of the level above",
+    claim="Names of places in joined levels",
+    why="KAI joins values with dots and cannot tell r.1 > a from r > 1.a: it has spread a "
+    "gang that requires one place over two",
+    remedy="use values without dots, or values that begin with the value of the level above",
     reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.0/pkg/scheduler/plugins/topology/topology_structs.go",
 )
 def joined_values(cluster: Cluster) -> ClusterJudgement:
@@ -151,9 +150,9 @@ def joined_values(cluster: Cluster) -> ClusterJudgement:
     "CLU-005",
     ClusterArea.LEVELS,
     Severity.WARNING,
-    claim="keys and values of levels are such that every scheduler takes them",
+    claim="Syntax of topology levels",
     why="Grove takes keys of 63 characters, KAI and Kueue 16 levels with the host as the "
-    "last; the API server refuses other values than these",
+    "last; the API server rejects invalid values",
     remedy="choose a shorter --label-prefix, or other keys and values",
     reference="https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set",
 )

@@ -23,10 +23,10 @@ _GFD_MARK = "nvidia.com/gfd.timestamp"
     "CLU-006",
     ClusterArea.OWNERS,
     Severity.WARNING,
-    claim="every label of NVIDIA's and of ours has one writer",
-    why="Two writers of one label overwrite each other, or one deletes what the other still "
-    "means: the NVIDIA DRA driver removes nvidia.com/gpu.clique when it stops. Each change "
-    "moves workloads to other nodes",
+    claim="Writers of each label",
+    why="Two writers of one label overwrite each other, or one deletes the value of the "
+    "other: the NVIDIA DRA driver removes nvidia.com/gpu.clique when it stops. Each change moves "
+    "workloads to other nodes",
     remedy="let one program write it: publish-clique for nvidia.com/gpu.clique, `nodetopo "
     "cleanup` for what an old installation left; a file needs `kubectl get nodes "
     "--show-managed-fields -o json`",
@@ -55,11 +55,11 @@ def one_writer(cluster: Cluster) -> ClusterJudgement:
     "CLU-007",
     ClusterArea.OWNERS,
     Severity.WARNING,
-    claim="GPU Feature Discovery does not run beside nodetopo",
-    why="Both publish the nvidia.com/gpu family. GFD takes its labels away with it when it "
-    "stops or loses a GPU, and with them nodes from every topology",
+    claim="GPU Feature Discovery and nodetopo",
+    why="Both publish the nvidia.com/gpu family. GFD removes its labels when it stops or "
+    "loses a GPU, which removes nodes from every topology",
     remedy="turn GFD off (gfd.enabled=false of NVIDIA's charts), then delete "
-    "nvidia.com/gfd.timestamp where it stays behind",
+    "nvidia.com/gfd.timestamp if it remains",
     reference="https://github.com/NVIDIA/k8s-device-plugin/tree/v0.19.0/docs/gpu-feature-discovery",
 )
 def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
@@ -72,7 +72,7 @@ def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
     if names:
         yield Finding(
             subject=_GFD_MARK,
-            observed=f"beside labels of nodetopo on {folded(names)}",
+            observed=f"alongside labels of nodetopo on {folded(names)}",
             expected="absent: one of the two programs",
         )
 
@@ -81,11 +81,11 @@ def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
     "CLU-008",
     ClusterArea.NVLINK,
     Severity.ERROR,
-    claim="labels of the NVLink fabric say what NVML says",
-    why="The partition of a node changes when the fabric is configured anew. A label that "
-    "stayed behind sends a gang to nodes that do not reach each other over NVLink",
+    claim="NVLink fabric labels and NVML",
+    why="The partition of a node changes when the fabric is reconfigured. A stale label "
+    "sends a gang to nodes that do not reach each other over NVLink",
     remedy="restart the program that writes the label (GFD, the DRA driver), or let nodetopo "
-    "write it; where nobody does any more, delete it",
+    "write it; if no program does, delete the label",
     reference="https://docs.nvidia.com/multi-node-nvlink-systems/mnnvl-user-guide/overview.html",
 )
 def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:

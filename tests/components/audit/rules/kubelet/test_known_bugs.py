@@ -161,7 +161,7 @@ def test_each_bug_is_told_with_its_cure() -> None:
     assert found(of("v1.27.3", 17)) == [
         ("kubelet v1.27.3", RESTARTS, "1.25.14, 1.26.9, 1.27.6 or newer"),
         ("kubelet v1.27.3", DEVICES, "1.36 or newer, or a build with pull request 138244"),
-        ("kubelet v1.27.3", MEMORY, "memoryManagerPolicy None on nodes with so many NUMA nodes"),
+        ("kubelet v1.27.3", MEMORY, "memoryManagerPolicy None on nodes with this many NUMA nodes"),
     ]
 
 

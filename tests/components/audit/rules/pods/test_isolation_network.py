@@ -34,7 +34,7 @@ def test_a_job_over_several_nodes_without_rdma_is_found() -> None:
     (finding,) = found("POD-004", node(job()))
     assert finding == (
         WORKER,
-        "no RDMA device, beside mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4 and 3 more",
+        "no RDMA device, although the node has mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4 and 3 more",
         "a resource for RDMA devices",
     )
 
@@ -186,7 +186,7 @@ def test_two_pods_of_a_job_on_a_node_with_nvlink_are_found() -> None:
     assert found("POD-007", node(job(index=0), job(index=1))) == [
         (
             "ml/job-worker-0, ml/job-worker-1",
-            "host names of their own, so that NCCL goes through the network",
+            "different host names, so that NCCL uses the network",
             "one pod with all the GPUs of the job on this node",
         ),
     ]

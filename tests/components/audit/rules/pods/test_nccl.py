@@ -96,8 +96,8 @@ def test_debugging_variables_are_a_remark() -> None:
         ({"NCCL_P2P_LEVEL": "0"}, "NCCL_P2P_LEVEL=0 keeps NCCL from NVLink"),
         ({"NCCL_NET_GDR_LEVEL": "NODE"}, "NCCL_NET_GDR_LEVEL=NODE, which NCCL ignores"),
         ({"NCCL_P2P_LEVEL": "nvl"}, "NCCL_P2P_LEVEL=nvl, which NCCL ignores"),
-        ({"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1 beside RDMA devices"),
-        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket beside RDMA devices"),
+        ({"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1 with RDMA devices"),
+        ({"NCCL_NET": "Socket"}, "NCCL_NET=Socket with RDMA devices"),
         ({"NCCL_NET_GDR_LEVEL": "LOC"}, "NCCL_NET_GDR_LEVEL=LOC turns GPUDirect RDMA off"),
     ],
 )

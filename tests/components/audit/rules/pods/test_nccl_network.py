@@ -142,7 +142,7 @@ TURNED_AWAY = ({"NCCL_IB_DISABLE": "1"}, {"NCCL_IB_DISABLE": "2"}, {"NCCL_NET": 
 @pytest.mark.parametrize("env", TURNED_AWAY)
 def test_a_privileged_job_in_the_hosts_network_has_the_hosts_hcas(env: dict[str, str]) -> None:
     (seen,) = observed("POD-002", node(on_host(env)))
-    assert seen.endswith("beside RDMA devices")
+    assert seen.endswith("with RDMA devices")
     assert observed("POD-002", node(on_host({"NCCL_NET_GDR_LEVEL": "PIX"}))) != []
 
 

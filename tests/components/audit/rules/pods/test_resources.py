@@ -147,7 +147,7 @@ def test_a_resource_that_nobody_offers_is_found() -> None:
     assert found("POD-011", node(pod(shared))) == [
         (
             "ml/job-0",
-            "nvidia.com/gpu.shared, which nobody offers on this node",
+            "nvidia.com/gpu.shared, which no plugin advertises on this node",
             "nvidia.com/gpu",
         ),
     ]
@@ -157,7 +157,7 @@ def test_many_resources_that_nobody_offers_are_counted_rather_than_listed() -> N
     many = trainer({f"example.com/{number:03}": 1 for number in range(500)})
     (seen,) = observed("POD-011", node(pod(many)))
     assert seen.startswith("example.com/000, example.com/001, example.com/002, ")
-    assert seen.endswith("example.com/004 and 495 more, which nobody offers on this node")
+    assert seen.endswith("example.com/004 and 495 more, which no plugin advertises on this node")
 
 
 @pytest.mark.parametrize("code", ["POD-010", "POD-011"])
@@ -185,7 +185,7 @@ def test_the_kubelets_own_answer_stands_in_for_the_node_object() -> None:
     assert observed("POD-010", by_kubelet) == ["4"]
     patched = pod(trainer({"example.com/dongle": 1, "rdma/hca": 1}))
     seen = observed("POD-011", replace(by_kubelet, pods=(patched,)))
-    assert seen == ["rdma/hca, which nobody offers on this node"]
+    assert seen == ["rdma/hca, which no plugin advertises on this node"]
 
 
 @pytest.mark.parametrize("code", ["POD-010", "POD-011"])

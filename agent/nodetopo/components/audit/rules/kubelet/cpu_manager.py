@@ -47,15 +47,15 @@ _CACHE_SINCE: Release = (1, 34)
     cure=first(
         updated(WHOLE_CORES_SINCE), restarted_with(cpu_option("full-pcpus-only"), drained=True)
     ),
-    claim="exclusive CPUs are whole cores",
-    why="Without full-pcpus-only two pods may each have one thread of a core, and take cache "
-    "and execution units from each other.",
+    claim="Exclusive CPUs and physical cores",
+    why="Without full-pcpus-only two pods can each have one thread of a core and compete "
+    "for its cache and execution units.",
     remedy="on Kubernetes 1.37 and newer set cpuManagerPolicyOptions: {full-pcpus-only: "
     '"true"} and let pods ask for multiples of the threads of a core; drain the node, stop the '
-    "kubelet, delete cpu_manager_state, start the kubelet. An older kubelet with this option "
-    "rejects running pods when it restarts, if a container has more exclusive CPUs than are then "
-    "free in whole cores (kubernetes issue 129078): update it first, or drain the node before "
-    "each of its restarts",
+    "kubelet, delete cpu_manager_state, start the kubelet. With this option, an older kubelet "
+    "rejects running pods at a restart if a container has more exclusive CPUs than are then free "
+    "in whole cores (kubernetes issue 129078). Update such a kubelet first, or drain the node "
+    "before each restart",
     reference=f"{_TASKS}/cpu-management-policies/#full-pcpus-only",
 )
 def whole_cores(snapshot: Snapshot) -> Judgement:
@@ -80,7 +80,7 @@ def whole_cores(snapshot: Snapshot) -> Judgement:
     "KUB-012",
     Severity.INFO,
     cure=restarted_with(cpu_option("strict-cpu-reservation"), drained=True),
-    claim="no pod runs on reserved CPUs",
+    claim="Pods and reserved CPUs",
     why="Without strict-cpu-reservation, Burstable and BestEffort pods run on the CPUs of "
     "reservedSystemCPUs too.",
     remedy='set cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}; drain the node, '
@@ -108,9 +108,9 @@ def strict_reservation(snapshot: Snapshot) -> Judgement:
     "KUB-013",
     Severity.INFO,
     cure=restarted_with(cpu_option("prefer-align-cpus-by-uncorecache")),
-    claim="exclusive CPUs share as few L3 caches as they can",
-    why="Where a NUMA node has several L3 caches, CPUs of one pod on two of them are slower to "
-    "reach each other's data.",
+    claim="L3 caches of exclusive CPUs",
+    why="Where a NUMA node has several L3 caches, a pod's CPUs on different caches exchange "
+    "data more slowly.",
     remedy='set cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: "true"} and '
     "restart the kubelet",
     reference=f"{_TASKS}/cpu-management-policies/#prefer-align-cpus-by-uncorecache",
@@ -172,7 +172,7 @@ def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
     policy=(_POLICY, _STATIC),
     needs=(*_AMOUNTS, need("online CPUs", lambda snapshot: snapshot.cpu)),
     cure=restarted_with(spread),
-    claim="the static CPU Manager finds the CPUs that it is to reserve",
+    claim="Reserved CPUs of the static CPU Manager",
     why="With policy static and no CPU reserved, or with reserved CPUs that are not online, "
     "the kubelet does not start.",
     remedy="state reservedSystemCPUs with CPUs that are online, without systemReservedCgroup "
@@ -196,7 +196,7 @@ def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
             ("kubeReservedCgroup", settings.kube_reserved_cgroup),
         ):
             if cgroup:
-                expected = f"not stated beside {_RESERVED}"
+                expected = f"not set together with {_RESERVED}"
                 yield Finding(subject=place(settings, field), observed=cgroup, expected=expected)
         return
     yield from unreadable(settings, "cpu")
@@ -216,9 +216,9 @@ def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     policy=(_POLICY, _STATIC),
     needs=(*_AMOUNTS, need("CPU cores", lambda snapshot: snapshot.cpu and snapshot.cpu.cores)),
     cure=restarted_with(whole_cores_reserved, drained=True),
-    claim="reserved CPUs are whole cores",
-    why="The other thread of a reserved CPU goes to a pod that then shares its core with the "
-    "system, and with full-pcpus-only it goes to nobody.",
+    claim="Reserved CPUs and physical cores",
+    why="The other thread of a reserved CPU goes to a pod that then shares its core with "
+    "the system, and with full-pcpus-only it stays unused.",
     remedy="state in reservedSystemCPUs all threads of each core, as "
     "/sys/devices/system/cpu/cpu*/topology/core_cpus_list has them; drain the node, stop the "
     "kubelet, delete cpu_manager_state, start the kubelet",
@@ -252,11 +252,12 @@ def reserved_cores(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     "KUB-015",
     Severity.INFO,
     cure=restarted_with(spread, drained=True),
-    claim="reserved CPUs are spread over the NUMA nodes that have GPUs",
-    why="Where one NUMA node pays for the whole reservation, jobs that ask for its full share "
-    "of CPUs for each GPU fit on the others only.",
-    remedy="take as many cores of each NUMA node with GPUs into reservedSystemCPUs; drain the "
-    "node, stop the kubelet, delete cpu_manager_state, start the kubelet",
+    claim="Reserved CPUs per NUMA node",
+    why="If the whole reservation is on one NUMA node, jobs that request the full share of "
+    "CPUs for each GPU fit only on the other nodes.",
+    remedy="reserve the same number of cores on each NUMA node with GPUs in "
+    "reservedSystemCPUs; drain the node, stop the kubelet, delete cpu_manager_state, start the "
+    "kubelet",
     reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/cmd/kubelet/app/server.go",
 )
 def spread_reservation(snapshot: Snapshot) -> Judgement:

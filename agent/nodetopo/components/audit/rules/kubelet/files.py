@@ -53,19 +53,18 @@ _UNKNOWN = "unknown to the kubelet, without effect"
 _INDEX = re.compile(r"\[[0-9]+\]")
 _TASK = "https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
 _REMEDY = (
-    "write the key as the kubelet has it, or take it out (`journalctl -u kubelet | grep strict` "
-    "names those of the file of --config), then restart the kubelet; where that changes the policy "
-    "of a manager: drain the node, stop the kubelet, delete the manager's state file, start the "
-    "kubelet"
+    "correct or remove the key (`journalctl -u kubelet | grep strict` names the unknown keys of "
+    "the file of --config), then restart the kubelet. If that changes the policy of a manager: "
+    "drain the node, stop the kubelet, delete the manager's state file, start the kubelet"
 )
 
 
 @rule(
     "KUB-030",
     Severity.ERROR,
-    claim="no key of the kubelet's files misspells one that decides placement",
-    why="The kubelet starts with a key that it does not know, and goes by the default of the "
-    "one that was meant: of the file of --config its log has one line, of drop-ins none.",
+    claim="Spelling of kubelet settings for placement",
+    why="The kubelet starts despite an unknown key and uses the default of the intended "
+    "key: its log has one line for the file of --config, and none for drop-ins.",
     remedy=_REMEDY,
     reference=_TASK,
 )
@@ -81,9 +80,9 @@ def misspelt_keys(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-031",
     Severity.WARNING,
-    claim="every key of the kubelet's files takes effect",
-    why="The kubelet passes over a key that its release does not know, all but the last of a "
-    "key that is stated twice, and in drop-ins what is hidden by the same key in another case.",
+    claim="Effect of kubelet settings",
+    why="The kubelet ignores a key that its release does not know, all but the last value "
+    "of a repeated key, and in drop-ins a key that the same key in another case hides.",
     remedy=_REMEDY,
     reference=_TASK,
 )
@@ -212,7 +211,7 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
     Severity.ERROR,
     unless=no_gpus,
     cure=restarted_with(drained=True),
-    claim="the CPU Manager's state file fits the settings and the machine",
+    claim="CPU Manager state file",
     why="The kubelet does not start when the file has another policy, other CPUs than are "
     "online, or reserved CPUs in the wrong set.",
     remedy="drain the node, stop the kubelet, delete cpu_manager_state, start the kubelet",
@@ -297,7 +296,7 @@ def _wrong_cpus(
     Severity.ERROR,
     unless=no_gpus,
     cure=restarted_with(drained=True),
-    claim="the Memory Manager's state file fits the settings and the machine",
+    claim="Memory Manager state file",
     why="The kubelet does not start when the file has another policy, other NUMA nodes, "
     "other sizes or another reservation.",
     remedy="drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",

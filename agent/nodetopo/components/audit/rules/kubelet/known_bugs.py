@@ -184,7 +184,7 @@ BUGS: tuple[Bug, ...] = (
         has=lambda number, _: number <= _NEWEST,
         strikes=_pins_memory_of_many_nodes,
         effect="goes through all subsets of the NUMA nodes for each Guaranteed pod, and stalls",
-        cure="memoryManagerPolicy None on nodes with so many NUMA nodes",
+        cure="memoryManagerPolicy None on nodes with this many NUMA nodes",
         issue=135541,
     ),
     Bug(
@@ -241,11 +241,11 @@ def _unpinned(snapshot: Snapshot, _: KubeletSettings) -> Mapping[str, Any]:
     Severity.WARNING,
     unless=no_gpus,
     cure=first(updated(WHOLE_CORES_SINCE), restarted_with(_unpinned)),
-    claim="the kubelet has no known bug that strikes this node",
-    why="Some releases end pods with GPUs or with many exclusive CPUs at a restart, or stall on "
-    "machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes. From 1.34 on "
-    "a device that two pods have is seen, not that it may come to that.",
-    remedy="update the kubelet, or avoid what brings the bug about as the finding says",
+    claim="Known kubelet bugs",
+    why="Some releases end pods with GPUs or with many exclusive CPUs at a restart, or "
+    "stall on machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes. "
+    "From 1.34 on the check detects a device that two pods have, but not the risk of it.",
+    remedy="update the kubelet, or avoid the cause that the finding names",
     reference=f"{_ISSUES}/135541",
 )
 def known_bugs(snapshot: Snapshot) -> Judgement:

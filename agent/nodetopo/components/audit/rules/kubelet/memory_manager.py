@@ -63,11 +63,11 @@ def _capacity_of_share(snapshot: Snapshot) -> tuple[Missing, ...]:
         _capacity_of_share,
     ),
     cure=restarted_with(memory_reserved, drained=True),
-    claim="reservedMemory adds up to what the node keeps back",
+    claim="Total of reservedMemory",
     why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
     "is exactly systemReserved + kubeReserved + evictionHard.",
-    remedy="make the memory in reservedMemory, of all NUMA nodes together, the expected "
-    "amount; drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
+    remedy="set reservedMemory so that the NUMA nodes together reserve the expected amount; "
+    "drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
     reference=f"{_TASKS}/memory-manager/#reserved-memory-flag",
 )
 def reserved_sum(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
@@ -158,10 +158,10 @@ def _size(parts: int) -> str:
     policy=(_POLICY, _STATIC),
     needs=(_RESERVED,),
     cure=restarted_with(without_huge_pages),
-    claim="reservedMemory names no huge pages",
-    why="The kubelet compares them with systemReserved and kubeReserved, which may name none, "
-    "and does not start.",
-    remedy="take the hugepages entries out of reservedMemory before the kubelet restarts",
+    claim="Huge pages in reservedMemory",
+    why="The kubelet compares the huge pages in reservedMemory with systemReserved and "
+    "kubeReserved, which cannot name any, and does not start.",
+    remedy="remove the hugepages entries from reservedMemory before the kubelet restarts",
     reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"
     "memorymanager/memory_manager.go",
 )
@@ -182,9 +182,9 @@ def reserved_huge_pages(_snapshot: Snapshot, settings: KubeletSettings) -> Judge
     Severity.WARNING,
     unless=no_gpus,
     cure=restarted_with(memory_reserved),
-    claim="memory is kept for the system and the kubelet",
-    why="Without a reservation pods may take all memory but the eviction threshold, and the "
-    "kernel's OOM killer meets the kubelet, the driver's daemons or the jobs at random.",
+    claim="Memory reserved for the system and the kubelet",
+    why="Without a reservation pods can use all memory up to the eviction threshold, and "
+    "the kernel's OOM killer can end the kubelet, the driver's daemons or any job.",
     remedy="set systemReserved: {memory: ...} or kubeReserved: {memory: ...} to what the "
     "system needs under load (with policy Static adapt reservedMemory too) and restart the "
     "kubelet",

@@ -181,10 +181,10 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
     cure=restarted_with(
         lambda snapshot, before: _accepted(snapshot, before, CPU, "cpu_manager_options")
     ),
-    claim="the kubelet starts with its CPU Manager options",
+    claim="CPU Manager options",
     why="The kubelet does not start with an option that it does not know, whose feature gate "
     "is off, or that excludes another one.",
-    remedy="take the option out of cpuManagerPolicyOptions, or state its feature gate in "
+    remedy="remove the option from cpuManagerPolicyOptions, or set its feature gate in "
     "featureGates, before the kubelet restarts",
     reference=f"{_SOURCE}/cpumanager/policy_options.go",
 )
@@ -237,7 +237,7 @@ def _missing_for_options(snapshot: Snapshot) -> Iterator[Missing]:
     cure=restarted_with(
         lambda snapshot, before: _accepted(snapshot, before, TOPOLOGY, "topology_manager_options")
     ),
-    claim="the kubelet starts with its Topology Manager options",
+    claim="Topology Manager options",
     why="The kubelet does not start with an option that it does not know, whose feature gate "
     "is off, or whose value it cannot read.",
     remedy="correct or remove the option in topologyManagerPolicyOptions before the kubelet "

@@ -40,9 +40,9 @@ _TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
     Severity.ERROR,
     unless=nothing_to_align,
     cure=restarted_with(whole_cores_reserved, drained=True, cpu_manager_policy="static"),
-    claim="the CPU Manager gives exclusive CPUs",
-    why="Without exclusive CPUs the threads of a pod roam over all sockets, whatever GPUs "
-    "it has; the Topology Manager has no CPUs to align.",
+    claim="CPU Manager policy",
+    why="Without exclusive CPUs the threads of a pod move across all sockets, regardless of "
+    "its GPUs, and the Topology Manager has no CPUs to align.",
     remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, stop the "
     "kubelet, delete cpu_manager_state, start the kubelet",
     reference=f"{_TASKS}/cpu-management-policies/",
@@ -56,11 +56,11 @@ def exclusive_cpus(snapshot: Snapshot) -> Judgement:
     "KUB-003",
     Severity.ERROR,
     cure=restarted_with(all_nodes_allowed, topology_manager_policy="best-effort"),
-    claim="the Topology Manager aligns devices with CPUs",
-    why="With policy none the kubelet hands out GPUs and CPUs without regard to their NUMA nodes.",
-    remedy="set topologyManagerPolicy: best-effort where jobs may span NUMA nodes, "
-    "single-numa-node where none may, and restart the kubelet (with more than 8 NUMA nodes "
-    "state max-allowable-numa-nodes in topologyManagerPolicyOptions too)",
+    claim="Topology Manager policy",
+    why="With policy none the kubelet allocates GPUs and CPUs regardless of their NUMA nodes.",
+    remedy="set topologyManagerPolicy: best-effort if jobs can span NUMA nodes, otherwise "
+    "single-numa-node, and restart the kubelet (with more than 8 NUMA nodes also set "
+    "max-allowable-numa-nodes in topologyManagerPolicyOptions)",
     reference=f"{_TASKS}/topology-manager/",
 )
 def aligned_devices(snapshot: Snapshot) -> Judgement:
@@ -83,8 +83,8 @@ def aligned_devices(snapshot: Snapshot) -> Judgement:
     "KUB-004",
     Severity.WARNING,
     cure=restarted_with(memory_reserved, drained=True, memory_manager_policy="Static"),
-    claim="the Memory Manager pins memory",
-    why="Without it the memory of a pod may lie on the other socket than its GPUs and CPUs.",
+    claim="Memory Manager policy",
+    why="With policy None the memory of a pod can be on another socket than its GPUs and CPUs.",
     remedy="set memoryManagerPolicy: Static and reservedMemory to the sum of kubeReserved, "
     "systemReserved and evictionHard; drain the node, stop the kubelet, delete "
     "memory_manager_state, start the kubelet",

@@ -32,7 +32,7 @@ of a job has a process with some hundred threads plus its data loaders.
     Severity.INFO,
     unless=no_gpus,
     cure=restarted_with(pod_pids_limit=-1),
-    claim="a pod may have as many processes and threads as a GPU job needs",
+    claim="Process limit of pods",
     why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
     "with messages that do not name it.",
     remedy="raise podPidsLimit and restart the kubelet",
@@ -55,11 +55,11 @@ def process_limit(snapshot: Snapshot) -> Judgement:
 @rule(
     "KUB-027",
     Severity.WARNING,
-    claim="the agent may not reach through the kubelet into pods",
-    why="With nodes/proxy an account may run commands in every pod of the node; the "
-    "agent needs nodes/configz and nodes/metrics at most.",
-    remedy="take nodes/proxy out of the ClusterRoles that are bound to the agent's account, "
-    "and grant get on nodes/configz and nodes/metrics instead (Kubernetes 1.33 or newer)",
+    claim="Permissions of the agent on the kubelet",
+    why="With nodes/proxy an account can run commands in every pod of the node; the agent "
+    "needs only nodes/configz and nodes/metrics.",
+    remedy="remove nodes/proxy from the ClusterRoles bound to the agent's account, and grant "
+    "get on nodes/configz and nodes/metrics instead (Kubernetes 1.33 or newer)",
     reference=f"{_DOCS}/reference/access-authn-authz/kubelet-authn-authz/",
 )
 def proxy_rights(snapshot: Snapshot) -> Judgement:
@@ -89,11 +89,11 @@ _LABELS = ("TopologyAffinityError", "UnexpectedAdmissionError", "OutOfExtendedRe
     "KUB-028",
     # The counts begin with the kubelet's start: one old rejection is no fault of today.
     Severity.WARNING,
-    claim="the kubelet rejected no pod for its devices or CPUs",
-    why="A pod that the kubelet rejects stays Failed; controllers make ever new ones, as the "
-    "scheduler does not see NUMA nodes.",
+    claim="Kubelet rejections of pods",
+    why="A pod that the kubelet rejects stays Failed; its controller keeps creating "
+    "replacements, because the scheduler does not see NUMA nodes.",
     remedy="ask `nodetopo admit --manifest FILE` why such a pod does not fit, and change its "
-    "request or the Topology Manager's policy as it says",
+    "request or the Topology Manager's policy accordingly",
     reference=f"{_DOCS}/tasks/administer-cluster/topology-manager/",
 )
 def rejections(snapshot: Snapshot) -> Judgement:
@@ -125,9 +125,9 @@ def rejections(snapshot: Snapshot) -> Judgement:
     "KUB-024",
     Severity.WARNING,
     cure=restarted_with(),
-    claim="the kubelet runs with the settings that are on disk",
-    why="The kubelet reads its files and flags at its start only: what was changed since then "
-    "is not in force, and comes with the next restart, wanted or not.",
+    claim="Kubelet settings in use and on disk",
+    why="The kubelet reads its files and flags only at startup: later changes take effect "
+    "at the next restart, intended or not.",
     remedy="restart the kubelet if the files are right (after a change of a manager's policy "
     "drain the node and delete its state file first), or put the files back",
     reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/",
@@ -214,10 +214,9 @@ def _text(value: Any) -> str:
 @rule(
     "KUB-029",
     Severity.WARNING,
-    claim="every file with kubelet settings is loaded",
+    claim="Kubelet configuration files",
     why="The kubelet reads drop-ins only from the directory of --config-dir, not through a "
-    "symbolic link to it, and only names that end in .conf; it passes over all others without "
-    "a word.",
+    "symbolic link to it, and only names that end in .conf; it silently ignores all others.",
     remedy="rename the file to end in .conf, start the kubelet with --config-dir naming its "
     "directory, or delete the file",
     reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"

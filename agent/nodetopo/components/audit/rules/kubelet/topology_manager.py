@@ -57,11 +57,11 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="every pod's GPUs fit on one NUMA node where policy single-numa-node demands it",
-    why="Under single-numa-node the kubelet rejects every pod that asks for more GPUs than one "
-    "NUMA node has: it fails with TopologyAffinityError as often as it is made anew.",
+    claim="GPUs per NUMA node under single-numa-node",
+    why="Under single-numa-node the kubelet rejects every pod that requests more GPUs than "
+    "one NUMA node has: every replacement pod fails with TopologyAffinityError too.",
     remedy="set topologyManagerPolicy: best-effort or restricted on nodes for such jobs and "
-    "restart the kubelet, or let them ask for fewer GPUs in each container",
+    "restart the kubelet, or request fewer GPUs in each container",
     reference=f"{_DOCS}#policy-single-numa-node",
 )
 def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
@@ -89,7 +89,7 @@ def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="one container can have all GPUs of the node",
+    claim="Containers with all GPUs of the node",
     why="Under single-numa-node a container gets the GPUs of one NUMA node at most, however "
     "many are free.",
     remedy="keep single-numa-node only where no job asks for more GPUs than one NUMA node has",
@@ -128,11 +128,12 @@ def _missing_widths(snapshot: Snapshot) -> Iterable[Missing]:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="under policy restricted each pod's GPUs, CPUs and memory need as many NUMA nodes",
-    why="restricted admits only what every resource prefers, and each prefers the fewest NUMA "
-    "nodes that could hold it: 8 GPUs of two nodes beside 4 CPUs of one are always rejected.",
-    remedy="let the pod ask for so many CPUs and so much memory that they need the NUMA nodes "
-    "that its GPUs need, or set topologyManagerPolicy: best-effort and restart the kubelet",
+    claim="NUMA nodes of GPUs, CPUs and memory under restricted",
+    why="restricted admits a pod only if all resources prefer the same NUMA nodes, and each "
+    "prefers the fewest that can hold it: 8 GPUs of two nodes with 4 CPUs of one are always "
+    "rejected.",
+    remedy="raise the pod's CPU and memory requests until they need as many NUMA nodes as its "
+    "GPUs, or set topologyManagerPolicy: best-effort and restart the kubelet",
     reference=f"{_DOCS}#policy-restricted",
 )
 def even_widths(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
@@ -155,9 +156,9 @@ def _missing_demands_of_containers(snapshot: Snapshot) -> Iterable[Missing]:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_scope="pod"),
-    claim="containers of one pod get GPUs of the same NUMA nodes",
-    why="With scope container each container is placed by itself, so two containers of one pod "
-    "may get GPUs of different NUMA nodes.",
+    claim="NUMA nodes of the containers of one pod",
+    why="With scope container the kubelet places each container separately, so two "
+    "containers of a pod can get GPUs of different NUMA nodes.",
     remedy="set topologyManagerScope: pod and restart the kubelet, or put all GPUs of the pod "
     "into one container",
     reference=f"{_DOCS}#topology-manager-scopes",
@@ -182,12 +183,13 @@ def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     "KUB-032",
     Severity.ERROR,
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="each pod's GPUs and RDMA devices can come from the same NUMA nodes where they must",
-    why="Under restricted and single-numa-node the kubelet admits a pod only if all its resources "
-    "prefer the same NUMA nodes: 8 GPUs of two nodes beside 1 HCA of one are always rejected.",
-    remedy="let the pod ask for so many HCAs that they need the NUMA nodes of its GPUs, or offer "
-    "them in a pool in mode shared without the key numa, which is bound to none; or set "
-    "topologyManagerPolicy: best-effort and restart the kubelet",
+    claim="NUMA nodes of GPUs and RDMA devices per pod",
+    why="Under restricted and single-numa-node the kubelet admits a pod only if all its "
+    "resources prefer the same NUMA nodes: 8 GPUs of two nodes with 1 HCA of one are always "
+    "rejected.",
+    remedy="raise the pod's HCA request until it needs the NUMA nodes of its GPUs, or "
+    "advertise the HCAs in a pool in mode shared without the key numa, which has no NUMA nodes. "
+    "Or set topologyManagerPolicy: best-effort and restart the kubelet",
     reference=f"{_DOCS}#policy-restricted",
 )
 def devices_together(snapshot: Snapshot) -> Judgement:
@@ -222,9 +224,9 @@ def devices_together(snapshot: Snapshot) -> Judgement:
         # Too many GPUs for any NUMA node are KUB-005's.
         fits_gpus = all(masks.get(name, True) for name in demand.gpus)
         if has_hcas and fits_gpus and not reduce(and_, masks.values()):
-            together = "one NUMA node that has so many of each"
+            together = "one NUMA node with enough of each"
             if policy != _SINGLE:
-                together = "the same NUMA nodes for each, as few as so many need"
+                together = "the same NUMA nodes for each, as few as possible"
             yield Finding(
                 subject=demand.subject,
                 observed=", ".join(f"{demand.amounts[name]} {name}" for name in masks),
@@ -258,9 +260,9 @@ def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=_fewer_nodes_or_more_allowed,
-    claim="the Topology Manager accepts the number of NUMA nodes",
-    why="On a machine with more NUMA nodes than it allows, 8 without the option, the kubelet "
-    "does not start. The memory of coherent GPUs (GH200, GB200) makes NUMA nodes too.",
+    claim="NUMA node limit of the Topology Manager",
+    why="The kubelet does not start on a machine with more NUMA nodes than the limit, 8 by "
+    "default. The memory of coherent GPUs (GH200, GB200) adds NUMA nodes.",
     remedy="with coherent GPUs load the driver with NVreg_CoherentGPUMemoryMode=driver (CDMM "
     "mode), in which their memory makes no NUMA nodes; on other machines put "
     "max-allowable-numa-nodes: ... into topologyManagerPolicyOptions, with the number of NUMA "
@@ -289,11 +291,11 @@ def number_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(without_topology_option(CLOSEST)),
-    claim="prefer-closest-numa-nodes meets NUMA nodes without gaps in their numbers",
+    claim="NUMA node numbers for prefer-closest-numa-nodes",
     why="The kubelet looks distances up by a node's number in a list without gaps, and "
     "panics at the first pod that it aligns.",
-    remedy="take prefer-closest-numa-nodes out of topologyManagerPolicyOptions and restart "
-    "the kubelet",
+    remedy="remove prefer-closest-numa-nodes from topologyManagerPolicyOptions and restart the "
+    "kubelet",
     reference=f"{_SOURCE}/numa_info.go",
 )
 def gaps_between_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
@@ -317,7 +319,7 @@ MASK_BITS = 64
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(topology_manager_policy="none"),
-    claim="every NUMA node's number fits the Topology Manager's mask",
+    claim="NUMA node numbers in the Topology Manager's mask",
     why="The mask has 64 bits; with a higher number the kubelet has no mask of all nodes "
     "and fails as soon as it aligns a pod.",
     remedy="number the nodes lower in the firmware's setup or the driver's mode (CDMM on "

@@ -18,13 +18,13 @@ STATIC = "static"
 @rule(
     "POD-013",
     Severity.WARNING,
-    claim="no pod that gets GPUs by claim relies on the kubelet to align its CPUs with them",
-    why="Devices of ResourceClaims are prepared after admission, and the Topology Manager does not "
-    "see them: exclusive CPUs come from the lowest NUMA node with enough of them, wherever the "
-    "GPUs are. With GPUs from a device plugin the kubelet aligns both.",
-    remedy="take the GPUs from a device plugin where CPUs must be near them, or ask for all CPUs "
-    "of the node; `nodetopo admit` says where the CPUs would come from, and `nodetopo audit` "
-    "measures running pods",
+    claim="CPU alignment of pods with claimed GPUs",
+    why="Devices of ResourceClaims are prepared after admission, and the Topology Manager "
+    "does not see them: exclusive CPUs come from the lowest NUMA node with enough free CPUs, "
+    "regardless of the GPUs. With GPUs from a device plugin the kubelet aligns both.",
+    remedy="request the GPUs from a device plugin if CPUs must be near them, or request all "
+    "CPUs of the node; `nodetopo admit` predicts the CPUs, and `nodetopo audit` measures running "
+    "pods",
     reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
 )
 def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
@@ -47,7 +47,7 @@ def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
             cpus = (container.requests or {}).get("cpu", 0) // MILLICORES
             yield Finding(
                 subject=container_name(pod, container),
-                observed=f"{cpus} CPUs of its own, and GPUs by claim",
+                observed=f"{cpus} exclusive CPUs, and GPUs by claim",
                 expected="GPUs and CPUs that the Topology Manager sees",
             )
 

@@ -44,12 +44,12 @@ SHOWN = 60
 @rule(
     "POD-007",
     Severity.WARNING,
-    claim="NCCL can tell which pods of a job share a node",
-    why="NCCL knows a node by host name and boot id. Two pods on a node have two host names, and "
-    "talk through the network instead of NVLink; one NCCL_HOSTID in pods of several nodes makes "
-    "NCCL look for GPUs that are elsewhere, and fail.",
-    remedy="give the job one pod for each node, with all GPUs that it uses there; leave "
-    "NCCL_HOSTID unset, or set it from `spec.nodeName` for pods that share /dev/shm of the host",
+    claim="NCCL host identity of a job's pods",
+    why="NCCL knows a node by host name and boot id. Two pods on one node have different "
+    "host names, and communicate over the network instead of NVLink; the same NCCL_HOSTID in pods "
+    "on several nodes makes NCCL look for GPUs that are not there, and fail.",
+    remedy="run one pod of the job per node, with all its GPUs there; leave NCCL_HOSTID unset, "
+    "or set it from `spec.nodeName` for pods that share /dev/shm of the host",
     reference="https://github.com/NVIDIA/nccl/blob/v2.30.7-1/src/misc/utils.cc",
 )
 def host_identity(snapshot: Snapshot) -> Judgement:
@@ -88,7 +88,7 @@ def host_identity(snapshot: Snapshot) -> Judgement:
         if len(apart) > 1:
             yield Finding(
                 subject=listed(map(pod_name, apart)),
-                observed="host names of their own, so that NCCL goes through the network",
+                observed="different host names, so that NCCL uses the network",
                 expected="one pod with all the GPUs of the job on this node",
             )
 
@@ -96,10 +96,10 @@ def host_identity(snapshot: Snapshot) -> Judgement:
 @rule(
     "POD-008",
     Severity.WARNING,
-    claim=f"no job names its GPUs by {VISIBLE}",
-    why="The runtime then injects GPUs that the kubelet counts as free or has given to "
-    "others: two jobs share a GPU, and neither its memory nor its time is shared out.",
-    remedy=f"remove the variable and ask for {GPU}; set accept-nvidia-visible-devices-envvar-"
+    claim="GPUs in NVIDIA_VISIBLE_DEVICES",
+    why="The runtime then injects GPUs that are free in the kubelet's accounts or allocated "
+    "to other pods: two jobs then share a GPU without limits on memory or time.",
+    remedy=f"remove the variable and request {GPU}; set accept-nvidia-visible-devices-envvar-"
     "when-unprivileged = false in /etc/nvidia-container-runtime/config.toml, with a device "
     "list strategy of volume mounts or CDI",
     reference="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/"
@@ -164,9 +164,9 @@ def _is_heeded(snapshot: Snapshot, pod: Pod, container: Container) -> bool:
 @rule(
     "POD-009",
     Severity.WARNING,
-    claim="no privileged container has only some of the node's GPUs",
-    why="A privileged container has every device of the host: CUDA shows it all GPUs, also "
-    "those of other jobs, and numbers them as if they were its own.",
+    claim="GPUs of privileged containers",
+    why="A privileged container has every device of the host: CUDA shows it all GPUs, "
+    "including GPUs of other jobs, and numbers them from 0.",
     remedy="drop `privileged: true`; for RDMA the capability IPC_LOCK and the device "
     "plugin's resource are enough",
     reference="https://kubernetes.io/docs/concepts/security/linux-kernel-security-constraints/"

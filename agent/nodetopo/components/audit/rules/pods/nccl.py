@@ -46,11 +46,11 @@ _GUIDE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 @rule(
     "POD-001",
     Severity.WARNING,
-    claim="NCCL reads every NCCL variable that pods set",
-    why="NCCL says nothing of a variable that it does not know: a misspelt one, or one that "
-    "never was, such as NCCL_PORT_RANGE, changes nothing.",
+    claim="Names of NCCL variables",
+    why="NCCL silently ignores variables that it does not know: a misspelt or invented "
+    "name, such as NCCL_PORT_RANGE, has no effect.",
     remedy=f"remove the variable, or spell it as NCCL does; `{PREFIX}DEBUG=INFO` with "
-    f"`{PREFIX}DEBUG_SUBSYS=ENV` makes NCCL name those it reads",
+    f"`{PREFIX}DEBUG_SUBSYS=ENV` makes NCCL list the variables that it reads",
     reference=_GUIDE,
 )
 def unread_variables(snapshot: Snapshot) -> Judgement:
@@ -86,9 +86,9 @@ def _is_read(name: str) -> bool:
 @rule(
     "POD-003",
     Severity.INFO,
-    claim="pods leave NCCL's debugging variables unset",
-    why="They keep NCCL from tuning itself to the node; its guide wants them out of "
-    "production and out of scripts, except as workarounds.",
+    claim="NCCL debugging variables",
+    why="Debugging variables keep NCCL from tuning itself to the node; NCCL's guide advises "
+    "against them in production and in scripts, except as workarounds.",
     remedy="try the job without them, and keep only what measurably helps",
     reference=f"{_GUIDE}#debugging",
 )
@@ -133,11 +133,11 @@ _WATCHED = (
 @rule(
     "POD-002",
     Severity.WARNING,
-    claim="no NCCL variable of a pod works against this node",
-    why="Recipes travel from machine to machine: one that turns off NVLink or RDMA, or names "
-    "the wrong adapters, costs most of the bandwidth that the node has.",
+    claim="Values of NCCL variables",
+    why="Values copied from another machine can turn off NVLink or RDMA or name the wrong "
+    "adapters, which costs most of the node's bandwidth.",
     remedy=f"remove the variable or give it the value that this node needs; `{PREFIX}"
-    "DEBUG=INFO` shows the paths that NCCL then takes",
+    "DEBUG=INFO` shows the resulting paths",
     reference=_GUIDE,
 )
 def harmful_variables(snapshot: Snapshot) -> Judgement:

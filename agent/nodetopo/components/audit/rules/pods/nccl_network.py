@@ -381,9 +381,9 @@ def transport(place: PlacedContainer) -> Remarks:
     if not _has_hcas(place) or place.value("NCCL_NET_PLUGIN"):
         return
     if network == "socket":
-        yield "NCCL_NET=Socket beside RDMA devices", "unset, or IB"
+        yield "NCCL_NET=Socket with RDMA devices", "unset, or IB"
     elif not network and place.is_on("NCCL_IB_DISABLE"):
-        yield f"{place.shown('NCCL_IB_DISABLE')} beside RDMA devices", "unset"
+        yield f"{place.shown('NCCL_IB_DISABLE')} with RDMA devices", "unset"
 
 
 def gpudirect(place: PlacedContainer) -> Remarks:

@@ -32,8 +32,8 @@ LOCKING = ("IPC_LOCK", "ALL")
 @rule(
     "POD-004",
     Severity.WARNING,
-    claim="every job over several nodes can use their HCAs",
-    why="Without RDMA devices NCCL goes through TCP of the pod network, at a tenth of the "
+    claim="HCAs of multi-node jobs",
+    why="Without RDMA devices NCCL uses TCP over the pod network, at a tenth of the "
     "bandwidth or less, and through host memory.",
     remedy="ask for the node's RDMA resource in every container with GPUs, as `resources."
     "limits: {rdma/hca: 1}` does with NVIDIA's shared device plugin; with `hostNetwork: true` "
@@ -66,7 +66,8 @@ def spread_jobs(snapshot: Snapshot) -> Judgement:
         if reaches is False:
             yield Finding(
                 subject=container_name(pod, container),
-                observed=f"no RDMA device, beside {listed(hca.name for hca in network)}",
+                observed="no RDMA device, although the node has "
+                f"{listed(hca.name for hca in network)}",
                 expected=listed(sorted(ways)) or "a resource for RDMA devices",
             )
 
@@ -84,7 +85,7 @@ def _reaches_hcas(pod: Pod, container: Container) -> bool | None:
 @rule(
     "POD-005",
     Severity.ERROR,
-    claim="every container with RDMA devices may lock memory",
+    claim="Locked memory of RDMA containers",
     why="Memory that an HCA reads or writes is locked; beyond the limit NCCL fails with "
     "`ibv_reg_mr failed` or `ibv_create_qp failed`.",
     remedy="add `IPC_LOCK` to `securityContext.capabilities.add` of the container, or set "
@@ -147,10 +148,10 @@ def _may_lock(container: Container) -> bool | None:
 @rule(
     "POD-012",
     Severity.WARNING,
-    claim="every container with RoCE HCAs has an interface of theirs",
-    why="The addresses of a RoCE HCA belong to its network interface. In a network namespace of "
-    "its own a pod sees the HCA of the host and none of its addresses: queue pairs cannot be "
-    "connected, and NCCL fails or goes through TCP.",
+    claim="Network interfaces of RoCE containers",
+    why="The addresses of a RoCE HCA belong to its network interface. In its own network "
+    "namespace a pod sees the host's HCA but none of its addresses: queue pairs cannot connect, "
+    "and NCCL fails or uses TCP.",
     remedy="set `hostNetwork: true`, or give the pod a second network with an interface of the HCA "
     "(macvlan, SR-IOV or host-device, by the annotation k8s.v1.cni.cncf.io/networks)",
     reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",

@@ -35,9 +35,9 @@ DEFAULT_BYTES = 64 * MIB
 @rule(
     "POD-006",
     Severity.WARNING,
-    claim="every container with several GPUs has a large /dev/shm",
-    why="NCCL keeps buffers between processes there, and data loaders their batches: with 64 MiB "
-    "jobs of several GPUs end in `unable to mmap` or a bus error.",
+    claim="Size of /dev/shm",
+    why="NCCL keeps buffers between processes in /dev/shm, and data loaders keep batches "
+    "there: with 64 MiB, multi-GPU jobs fail with `unable to mmap` or a bus error.",
     remedy="mount a volume `emptyDir: {medium: Memory}` at /dev/shm; it counts against the "
     "container's memory limit",
     reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
@@ -68,11 +68,11 @@ def shared_memory(snapshot: Snapshot) -> Judgement:
 @rule(
     "POD-010",
     Severity.ERROR,
-    claim="an empty node like this can hold every pod with GPUs",
-    why="A pod that asks for more than a node has stays Pending for ever, even if all other "
+    claim="Fit of GPU pods on an empty node",
+    why="A pod that requests more than a node has stays Pending forever, even if all other "
     "pods end.",
-    remedy="ask for at most what a node has, and divide the job into more pods; CPU and memory "
-    "that the kubelet reserves are not to be had",
+    remedy="request at most the node's allocatable resources, and split the job into more "
+    "pods; CPU and memory that the kubelet reserves are not allocatable",
     reference="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
 )
 def capacity(snapshot: Snapshot) -> Judgement:
@@ -103,11 +103,11 @@ def _amount(resource: str, amount: int) -> str:
 @rule(
     "POD-011",
     Severity.WARNING,
-    claim="the node offers every resource that pods with GPUs ask for",
-    why="Resources are matched by their exact name: a pod that asks for one that no device "
-    "plugin offers stays Pending for ever.",
-    remedy="ask for a resource that `kubectl get node NODE -o jsonpath={.status.capacity}` "
-    "shows, or configure the device plugin to offer this one",
+    claim="Resources requested by GPU pods",
+    why="Kubernetes matches resources by their exact name: a pod that requests a resource "
+    "without a device plugin stays Pending forever.",
+    remedy="request a resource that `kubectl get node NODE -o jsonpath={.status.capacity}` "
+    "shows, or configure the device plugin to advertise this one",
     reference="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/"
     "device-plugins/",
 )
@@ -133,7 +133,7 @@ def offered_resources(snapshot: Snapshot) -> Judgement:
         if absent:
             yield Finding(
                 subject=pod_name(pod),
-                observed=f"{listed(absent)}, which nobody offers on this node",
+                observed=f"{listed(absent)}, which no plugin advertises on this node",
                 expected=listed(sorted(here)) or "a resource that a device plugin offers",
             )
 
