@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from nodetopo.allocation.facts import nvlink_rate
 from nodetopo.drawing import canvas as look
 from nodetopo.drawing.canvas import Canvas, fitted, number
 from nodetopo.drawing.highlight import Highlight
@@ -9,7 +10,6 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.domains import clique, has_switch
 from nodetopo.topology.links import (
     Pair,
-    active_links,
     nvlinks_between,
     switch_links,
     usable_nvlinks_between,
@@ -119,12 +119,12 @@ def _bar_text(snapshot: Snapshot) -> tuple[str, str]:
     switches = len(snapshot.nvswitches or ())
     group = clique(snapshot)
     if group is not None and not switches:
-        head = "NVLink fabric, its NVSwitches outside this node"
+        head = "NVLink fabric (NVSwitches outside this node)"
         return head, f"cluster {group.cluster_uuid}, clique {group.clique_id}"
-    speeds = {
-        sum(link.speed_mbps or 0 for link in active_links(gpu, snapshot)) for gpu in snapshot.gpus
-    }
-    rate = f"{max(speeds) / 1000:.0f} GB/s raw each way from each GPU" if max(speeds) else ""
+    # The figure of `allocate`: without the overhead that the raw rate of a link includes.
+    counts = switch_links(snapshot)
+    most = max((counts[gpu.index] * nvlink_rate(gpu, snapshot) for gpu in snapshot.gpus), default=0)
+    rate = f"{most / 1000:.0f} GB/s each way from each GPU" if most else ""
     return f"{switches} x NVSwitch" if switches else "NVSwitch", rate
 
 
