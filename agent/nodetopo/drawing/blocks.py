@@ -1,6 +1,6 @@
 """NUMA nodes as blocks side by side, and the frames of sockets that hold several."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodetopo.drawing.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
@@ -115,15 +115,19 @@ def _blocks(snapshot: Snapshot) -> Iterator[Block]:
             title = f"Socket {socket} · {title}"
         lines = (title, *_cpu_lines(branch, node, snapshot))
         children = boxes(branch.children, links, models)
-        widest = max(text_width(line, 13 if line is title else 11) for line in lines)
-        least = min(max(widest + 12, _BARE_WIDTH), _WIDEST_TEXT)
         yield Block(
             branch=branch,
             lines=lines,
             socket=socket,
             children=children,
-            width=max(span(children), least) + 2 * PAD,
+            width=max(span(children), least_width(lines)) + 2 * PAD,
         )
+
+
+def least_width(lines: Sequence[str]) -> float:
+    """Return the width that a CPU with *lines* asks for."""
+    widest = max(text_width(line, 11 if at else 13) for at, line in enumerate(lines))
+    return min(max(widest + 12, _BARE_WIDTH), _WIDEST_TEXT)
 
 
 def _cpu_lines(branch: Branch, node: NumaNode | None, snapshot: Snapshot) -> Iterator[str]:

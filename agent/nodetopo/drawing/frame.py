@@ -11,6 +11,7 @@ from nodetopo.drawing.containment import BranchKind
 from nodetopo.drawing.highlight import Highlight
 from nodetopo.drawing.hops import crossing, socket_bus
 from nodetopo.drawing.layout import is_vague
+from nodetopo.drawing.nvlink import span_text
 from nodetopo.drawing.text import memory_nodes
 from nodetopo.model.digits import is_digits
 from nodetopo.model.snapshot import Origin, Snapshot
@@ -170,7 +171,7 @@ def _keys(plan: BlockPlan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
     if counts := sorted({count for count in nvlinks_between(snapshot).values() if count}):
         yield Key(text=_nvlink_key(counts, snapshot), stroke=look.NVLINK, thickness=5)
     if to_cpu := sorted(set(cpu_links(snapshot).values())):
-        text = f"NVLink ({_span(to_cpu)} from each GPU to its CPU)"
+        text = f"NVLink ({span_text(to_cpu)} from each GPU to its CPU)"
         yield Key(text=text, stroke=look.NVLINK, thickness=5)
     if any(gpu.c2c is not None and gpu.c2c.is_enabled for gpu in snapshot.gpus):
         yield Key(text="NVLink-C2C", stroke=look.C2C, thickness=5)
@@ -184,13 +185,8 @@ def _keys(plan: BlockPlan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
 def _nvlink_key(counts: Sequence[int], snapshot: Snapshot) -> str:
     """Return what the thickness of lines means: *counts* are the links of pairs, ascending."""
     if has_switch(snapshot):
-        return f"NVLink ({_span(counts)} from each GPU)"
+        return f"NVLink ({span_text(counts)} from each GPU)"
     if len(counts) == 1:
-        return f"NVLink ({_span(counts)} between two GPUs)"
-    thin, thick = _span(counts[:1]), _span(counts[-1:])
+        return f"NVLink ({span_text(counts)} between two GPUs)"
+    thin, thick = span_text(counts[:1]), span_text(counts[-1:])
     return f"NVLink (thin: {thin}, thick: {thick} between two GPUs)"
-
-
-def _span(counts: Sequence[int]) -> str:
-    low, high = counts[0], counts[-1]
-    return f"{low if low == high else f'{low} to {high}'} link{'' if high == 1 else 's'}"

@@ -82,7 +82,7 @@ def test_the_first_request_loads_the_page_and_shows_the_node() -> None:
         code, text = get(f"{url}/")
         assert code == 200
         assert "gpu-1" in text
-        assert "Simulated machine l40s-pcie-4" in text
+        assert "SIMULATED machine l40s-pcie-4" in text
         found: Any = json.loads(get(f"{url}/status.json")[1])
         assert found["schema"] == "nodetopo/status/v1"
         assert len(found["gpus"]) == 4

@@ -108,9 +108,11 @@ class Audit(Component):
     def shown(self) -> Shown:
         """Return the reports, and the pods as each loop that lists them saw them last."""
         listings = [loop.listed for loop in (self.alignment, self.audit) if loop is not None]
+        measured = None if self.alignment is None else self.alignment.found
         return Shown(
             reports={name: summary.report for name, summary in self.reports.items()},
             pods=tuple(listing for listing in listings if listing is not None),
+            pods_measured=None if measured is None else measured.verdicts,
         )
 
     def wake(self) -> None:

@@ -71,6 +71,7 @@ def page_state(kernel: Kernel) -> PageState:
         reports=shown.reports,
         allocations=tuple(sorted(shown.allocations, key=lambda one: one.at, reverse=True)),
         pods=max(shown.pods, key=lambda listed: listed.at, default=None),
+        pods_measured=shown.pods_measured,
         pod_names=names,
         shows_pods=settings.status_page_pods,
         labels=shown.labels,
