@@ -61,7 +61,9 @@ def _status(page: str) -> Any:
 
 
 def _is_complete(status: Any) -> bool:
-    return bool(status["resources"]) and {row["report"] for row in status["reports"]} >= {"health"}
+    return bool(status["resources"] and status["allocations"] and status["labels"]) and {
+        row["report"] for row in status["reports"]
+    } >= {"health", "audit"}
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ def _header(view: View, refresh_s: int | None, sections: Iterable[str]) -> Itera
     yield f'<p class="verdict">{" · ".join(_summary(view))}</p>\n'
     if view.simulated is not None:
         yield _p(
-            f"SIMULATED machine {view.simulated}: this hardware does not exist.",
+            f"SIMULATED machine {view.simulated}: neither this hardware nor a pod in the namespace "
+            "simulated exists.",
             "warn",
         )
     if view.not_ready:
