@@ -110,6 +110,7 @@ kubectl get topologies.kai.scheduler,podgroups.scheduling.run.ai -A -o json > as
 nodetopo doctor --nodes nodes.json --objects asked.json
 nodetopo doctor --node-snapshot gpu-17.json        hold the labels of gpu-17 against its NVML
 nodetopo doctor --live --only nvlink               the same for the node it runs on
+nodetopo doctor --cluster nvl72-two-racks          a simulated cluster with two faults
 ```
 
 **What it judges.** The Nodes whose labels tell of GPUs, and how many others there are: a GPU

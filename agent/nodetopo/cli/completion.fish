@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' explain-claim' ' simulate' ' simulate machines' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' explain-claim' ' simulate' ' simulate machines' ' simulate clusters' ' simulate trace' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -605,6 +605,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' export:--kubeconfig'
       __fish_complete_path $current
+    case ' export:--cluster'
+      printf '%s\n' nvl72 nvl72-two-racks hgx-rails
     case ' export:--selector'
       true
     case ' export:--levels'
@@ -655,6 +657,8 @@ function __nodetopo_complete
       __fish_complete_path $current
     case ' doctor:--kubeconfig'
       __fish_complete_path $current
+    case ' doctor:--cluster'
+      printf '%s\n' nvl72 nvl72-two-racks hgx-rails
     case ' doctor:--selector'
       true
     case ' doctor:--label-prefix'
@@ -915,6 +919,8 @@ function __nodetopo_complete
       printf '%s\n' table short json yaml
     case ' explain-claim:--kubeconfig'
       __fish_complete_path $current
+    case ' explain-claim:--cluster'
+      printf '%s\n' nvl72 nvl72-two-racks hgx-rails
     case ' explain-claim:--claim'
       __fish_complete_path $current
     case ' explain-claim:--slices'
@@ -928,6 +934,8 @@ function __nodetopo_complete
     case ' explain-claim:-o' ' explain-claim:--output'
       printf '%s\n' table short json yaml
     case ' simulate machines:-o' ' simulate machines:--output'
+      printf '%s\n' table short json yaml
+    case ' simulate clusters:-o' ' simulate clusters:--output'
       printf '%s\n' table short json yaml
     case ' simulate trace:--trace'
       true
@@ -1008,9 +1016,9 @@ function __nodetopo_complete
         case ' admit'
           printf '%s\n' -h --help --manifest --policy --scope --policy-option -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' export'
-          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix
+          printf '%s\n' -h --help --for -o --output --strict --no-color --nodes --kubeconfig --cluster --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix
         case ' doctor'
-          printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
+          printf '%s\n' -h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --cluster --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' migrate'
           printf '%s\n' -h --help --check --as --write --deploy -o --output --strict --no-color
         case ' allocate'
@@ -1030,10 +1038,12 @@ function __nodetopo_complete
         case ' explain'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' explain-claim'
-          printf '%s\n' -h --help --kubeconfig --claim --slices --claims --snapshot --machine -o --output --strict --no-color
+          printf '%s\n' -h --help --kubeconfig --cluster --claim --slices --claims --snapshot --machine -o --output --strict --no-color
         case ' simulate'
-          printf '%s\n' machines trace -h --help
+          printf '%s\n' machines clusters trace -h --help
         case ' simulate machines'
+          printf '%s\n' -h --help -o --output --strict --no-color
+        case ' simulate clusters'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' simulate trace'
           printf '%s\n' -h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls

@@ -3,7 +3,7 @@ _nodetopo() {
   local words="" path="" at=1
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "$path ${COMP_WORDS[at]}" in
-      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" topo complexes"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" explain-claim"|" simulate"|" simulate machines"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
+      " run"|" topo"|" topo matrix"|" topo tree"|" topo path"|" topo complexes"|" labels"|" publish"|" cleanup"|" health"|" audit"|" admit"|" export"|" doctor"|" migrate"|" allocate"|" capture"|" support"|" nccl"|" nccl env"|" nccl xml"|" nccl check"|" explain"|" explain-claim"|" simulate"|" simulate machines"|" simulate clusters"|" simulate trace"|" completion"|" version") path="$path ${COMP_WORDS[at]}" ;;
     esac
     at=$((at + 1))
   done
@@ -306,6 +306,7 @@ _nodetopo() {
     " export:-o"|" export:--output") words='yaml json' ;;
     " export:--nodes") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " export:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " export:--cluster") words='nvl72 nvl72-two-racks hgx-rails' ;;
     " export:--selector") words='' ;;
     " export:--levels") words='' ;;
     " export:--name") words='' ;;
@@ -331,6 +332,7 @@ _nodetopo() {
     " doctor:-o"|" doctor:--output") words='table short json yaml' ;;
     " doctor:--nodes") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " doctor:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " doctor:--cluster") words='nvl72 nvl72-two-racks hgx-rails' ;;
     " doctor:--selector") words='' ;;
     " doctor:--label-prefix") words='' ;;
     " doctor:--sysfs-root") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -461,6 +463,7 @@ _nodetopo() {
     " nccl check:--kubelet-ca-file") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain:-o"|" explain:--output") words='table short json yaml' ;;
     " explain-claim:--kubeconfig") COMPREPLY=($(compgen -f -- "$current")); return ;;
+    " explain-claim:--cluster") words='nvl72 nvl72-two-racks hgx-rails' ;;
     " explain-claim:--claim") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain-claim:--slices") COMPREPLY=($(compgen -f -- "$current")); return ;;
     " explain-claim:--claims") COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -468,6 +471,7 @@ _nodetopo() {
     " explain-claim:--machine") words='a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8' ;;
     " explain-claim:-o"|" explain-claim:--output") words='table short json yaml' ;;
     " simulate machines:-o"|" simulate machines:--output") words='table short json yaml' ;;
+    " simulate clusters:-o"|" simulate clusters:--output") words='table short json yaml' ;;
     " simulate trace:--trace") words='' ;;
     " simulate trace:--workload") words='philly helios-venus helios-earth helios-saturn helios-uranus pai mixed' ;;
     " simulate trace:--jobs") words='' ;;
@@ -508,8 +512,8 @@ _nodetopo() {
         " health") words='-h --help --only --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " audit") words='-h --help --only --checks-file --pod --manifest -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " admit") words='-h --help --manifest --policy --scope --policy-option -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
-        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix' ;;
-        " doctor") words='-h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
+        " export") words='-h --help --for -o --output --strict --no-color --nodes --kubeconfig --cluster --selector --levels --name --form --size --in-namespace --cluster-id --machine --snapshot --slices --sizes --driver --device-class --with-nics --with-cpus --cpus --label-prefix' ;;
+        " doctor") words='-h --help --only --levels --group --objects --node-snapshot --live -o --output --strict --no-color --nodes --kubeconfig --cluster --selector --label-prefix --sysfs-root --procfs-root --host-root --nvml-library --node-name --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " migrate") words='-h --help --check --as --write --deploy -o --output --strict --no-color' ;;
         " allocate") words='-h --help --size --available --required --degraded --why-not --policy --bandwidth-model --bandwidth-table --replicas --mig --explain -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " capture") words='-h --help -o --output --raw --scrub --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
@@ -519,9 +523,10 @@ _nodetopo() {
         " nccl xml") words='-h --help --like -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " nccl check") words='-h --help --gpus --hca --bandwidth-table --save --checks-file -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " explain") words='-h --help -o --output --strict --no-color' ;;
-        " explain-claim") words='-h --help --kubeconfig --claim --slices --claims --snapshot --machine -o --output --strict --no-color' ;;
-        " simulate") words='machines trace -h --help' ;;
+        " explain-claim") words='-h --help --kubeconfig --cluster --claim --slices --claims --snapshot --machine -o --output --strict --no-color' ;;
+        " simulate") words='machines clusters trace -h --help' ;;
         " simulate machines") words='-h --help -o --output --strict --no-color' ;;
+        " simulate clusters") words='-h --help -o --output --strict --no-color' ;;
         " simulate trace") words='-h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls' ;;
         " completion") words='-h --help bash zsh fish' ;;
         " version") words='-h --help -o --output --strict --no-color' ;;

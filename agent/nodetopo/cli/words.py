@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nodetopo.machines import bundled
+from nodetopo.tools.cluster.simulated import LAYOUTS
 
 FILES = ("FILE", "DIR", "PATH")
 """Metavars of options whose value is a path."""
@@ -65,6 +66,8 @@ def choices_of(action: argparse.Action) -> list[str]:
     """Return the words that the value of *action* can be."""
     if "--machine" in action.option_strings:
         return list(bundled.names())
+    if "--cluster" in action.option_strings:
+        return list(LAYOUTS)
     return list(map(str, action.choices or ()))
 
 
