@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nodetopo.machines import bundled
-from nodetopo.tools.cluster.simulated import LAYOUTS
 
 FILES = ("FILE", "DIR", "PATH")
 """Metavars of options whose value is a path."""
@@ -67,6 +66,8 @@ def choices_of(action: argparse.Action) -> list[str]:
     if "--machine" in action.option_strings:
         return list(bundled.names())
     if "--cluster" in action.option_strings:
+        from nodetopo.tools.cluster.simulated import LAYOUTS  # noqa: PLC0415 - loads the exports
+
         return list(LAYOUTS)
     return list(map(str, action.choices or ()))
 
