@@ -114,6 +114,7 @@ kubectl get topologies.kai.scheduler,podgroups.scheduling.run.ai -A -o json > as
 nodetopo doctor --nodes nodes.json --objects asked.json
 nodetopo doctor --node-snapshot gpu-17.json        compare the labels of gpu-17 with its NVML
 nodetopo doctor --live --only nvlink               the same for this node
+nodetopo doctor --cluster nvl72-two-racks          a simulated cluster with two faults
 ```
 
 **Nodes.** The doctor checks the Nodes whose labels show GPUs, and counts the others, which

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodetopo.cli import cluster_source
+from nodetopo.cli.cluster_api import ClusterApi
 from nodetopo.cli.cluster_source import api, load_nodes
 from nodetopo.cli.flags.cluster import add_cluster_source
 from nodetopo.cli.parser import Parser
@@ -175,7 +176,7 @@ def test_the_kubeconfig_is_the_one_that_people_expect(
         else:
             monkeypatch.setenv(place, str(file))
     cluster = api(parsed(*arguments))
-    assert cluster is not None
+    assert isinstance(cluster, ClusterApi)
     assert cluster.connect().host == f"http://127.0.0.1:{first + 1}"
 
 

@@ -22,6 +22,7 @@ def test_a_script_that_bash_can_read_parses(cli: Cli, shell: str) -> None:
         (("topo", ""), ["matrix", "tree", "path", "complexes", "-h", "--help"]),
         (("topo", "matrix", "--mach"), ["--machine"]),
         (("labels", "--machine", "dgx-1"), ["dgx-1v"]),
+        (("doctor", "--cluster", "hgx"), ["hgx-rails"]),
         (("audit", "--only", "qos", "-o", "js"), ["json"]),
         (("run", "--numa-mode", ""), ["numa", "socket", "none"]),
     ],

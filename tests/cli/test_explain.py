@@ -86,6 +86,10 @@ def test_the_words_are_offered_for_completion() -> None:
     assert {"--all", "KUB-003", "XID-79", "GpuUnhealthy"} <= set(words)
 
 
+def test_other_commands_whose_options_take_a_word_do_not_offer_them() -> None:
+    assert "KUB-003" not in (offered(parser("labels"), ["labels"]) or ())
+
+
 @pytest.mark.parametrize("word", QUESTIONS.values(), ids=QUESTIONS.keys())
 def test_a_question_is_answered_with_something_to_do(cli: Cli, word: str) -> None:
     done = cli("explain", word, "-o", "json")

@@ -65,5 +65,9 @@ def test_a_partial_source_prints_what_the_schema_promises(
     _validate(schema, cli(*command, "--topo-m", "-", "-o", "json", stdin=text).out)
 
 
+def test_the_list_of_clusters_is_what_the_schema_promises(cli: Cli) -> None:
+    _validate("clusters", cli("simulate", "clusters", "-o", "json").out)
+
+
 def test_the_list_of_machines_is_what_the_schema_promises(cli: Cli) -> None:
     _validate("machines", cli("simulate", "machines", "-o", "json").out)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodetopo.allocation.facts import nvlink_rate
 from nodetopo.drawing import canvas
 from nodetopo.drawing.devices import row_name
+from nodetopo.drawing.layout import model_names
 from nodetopo.drawing.node import draw
 from nodetopo.errors import DecodeError
 from nodetopo.formats.columns import width
@@ -138,6 +140,45 @@ def test_curves_have_a_width_for_each_number_of_links() -> None:
     }
 
 
+def test_nvlinks_to_the_cpu_are_drawn_past_the_switches() -> None:
+    root = _root(machine("ac922"))
+    lines = {
+        title: path.get("d", "").split()
+        for path in root.iter(f"{SVG}path")
+        if (title := path.findtext(f"{SVG}title") or "").endswith("to its CPU")
+    }
+    assert [*lines] == [f"GPU{index}: 3 NVLinks to its CPU" for index in range(4)]
+    chips = [_sides(box) for box in root.iter(f"{SVG}rect") if box.get("width") == "78"]
+    for start, top_y, end in lines.values():
+        x, top, bottom = float(start[1:]), float(top_y), float(end[1:])
+        assert not [chip for chip in chips if _overlap(chip, (x, top, x, bottom))]
+    assert _texts(root).count("NV3") == 4
+    assert "NVLink (3 links from each GPU to its CPU)" in _texts(root)
+
+
+@pytest.mark.parametrize(("name", "count"), [("dgx-h100", 18), ("hgx-b200", 18), ("dgx-2", 6)])
+def test_the_switch_has_the_bandwidth_that_allocate_counts(name: str, count: int) -> None:
+    snapshot = machine(name)
+    expected = count * nvlink_rate(snapshot.gpus[0], snapshot) / 1000
+    assert f"{expected:.0f} GB/s each way from each GPU" in _texts(_root(snapshot))
+
+
+@pytest.mark.parametrize(
+    ("products", "names"),
+    [
+        (["NVIDIA RTX PRO 6000 Blackwell Server Edition"], ["RTX PRO 6000"]),
+        (["NVIDIA H100 80GB HBM3"], ["H100"]),
+        (
+            ["NVIDIA RTX A6000 Server Edition", "NVIDIA RTX A5000 Server Edition"],
+            ["RTX A6000", "RTX A5000"],
+        ),
+        (["Wonderfullylongnameofaproduct"], ["Wonderfullylongnameofaproduct"]),
+    ],
+)
+def test_a_name_loses_the_words_that_all_gpus_share(products: list[str], names: list[str]) -> None:
+    assert [*model_names(products).values()] == names
+
+
 def test_a_way_stands_out(cli: Cli) -> None:
     plain = cli("topo", "tree", "-o", "svg", "--machine", "dgx-1v").out
     marked = cli("topo", "path", "GPU1", "NIC3", "-o", "svg", "--machine", "dgx-1v").out
@@ -163,6 +204,10 @@ def test_other_readers_offer_no_drawing(cli: Cli) -> None:
 
 def _root(snapshot: Snapshot) -> ET.Element:
     return ET.fromstring(draw(snapshot))
+
+
+def _texts(root: ET.Element) -> list[str | None]:
+    return [text.text for text in root.iter(f"{SVG}text")]
 
 
 def _assert_harmless(text: str) -> None:

@@ -55,8 +55,19 @@ class Browser:
     _rest: bytes = b""
     _events: list[dict[str, Any]] = field(default_factory=list)
 
-    def look(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> Page:
-        """Open *url* in a window of *width* and without scripts, and return what became of it."""
+    def look(
+        self,
+        url: str,
+        *,
+        width: int,
+        height: int = 900,
+        dark: bool = False,
+        most: int | None = None,
+    ) -> Page:
+        """Open *url* in a window of *width* and without scripts, and return what became of it.
+
+        The picture has all of the page, or its upper *most* pixels.
+        """
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attached = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})
         session = attached["sessionId"]
@@ -86,7 +97,11 @@ class Browser:
         body = call("DOM.querySelector", nodeId=root, selector="body")["nodeId"]
         style = call("CSS.getComputedStyleForNode", nodeId=body)["computedStyle"]
         background = next(it["value"] for it in style if it["name"] == "background-color")
-        picture = call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        shown = min(size["height"], most or size["height"])
+        clip = {"x": 0, "y": 0, "width": width, "height": shown, "scale": 1}
+        picture = call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip
+        )
         found = Page(
             width=size["width"],
             requests=[it["request"]["url"] for it in self._of("Network.requestWillBeSent")],

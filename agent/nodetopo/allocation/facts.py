@@ -115,7 +115,7 @@ def facts(snapshot: Snapshot) -> Facts:
     counts = usable_nvlinks_between(snapshot)
     indices = tuple(gpu.index for gpu in gpus)
     links = tuple(tuple(counts.get((min(a, b), max(a, b))) or 0 for b in indices) for a in indices)
-    slowest = [_nvlink_rate(gpu, snapshot) for gpu in gpus]
+    slowest = [nvlink_rate(gpu, snapshot) for gpu in gpus]
     rates = tuple(tuple(min(a, b) for b in slowest) for a in slowest)
     slot = _slot_rates(snapshot)
     hops = tuple(
@@ -217,7 +217,7 @@ def _generation(gpu: Gpu) -> int:
     return min(max(known, 1), NEWEST_PCIE) if known else OLDEST_PCIE
 
 
-def _nvlink_rate(gpu: Gpu, snapshot: Snapshot) -> int:
+def nvlink_rate(gpu: Gpu, snapshot: Snapshot) -> int:
     """Return the MB/s of the slowest active NVLink, by architecture where none is active."""
     oldest = min(NVLINK_MB_S.values())
     generation = NVLINK_OF_ARCHITECTURE.get(gpu.architecture or "", 0)

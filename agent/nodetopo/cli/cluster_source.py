@@ -1,4 +1,4 @@
-"""Where a command about the whole cluster has its Nodes from: the API server, or a file."""
+"""Where a command about the whole cluster has its Nodes from: API server, file, bundled cluster."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from nodetopo.cli.files import read_text, reading
-from nodetopo.cli.output import progress
+from nodetopo.cli.output import note, progress
 from nodetopo.cli.source import settings
 from nodetopo.errors import DecodeError, InputError, NothingFound
 from nodetopo.formats.signatures import LOOKED_AT, Reader
@@ -18,6 +18,7 @@ from nodetopo.tools.cluster.node import ClusterNode, cluster_node
 
 if TYPE_CHECKING:  # a file needs no API server
     from nodetopo.cli.cluster_api import ClusterApi
+    from nodetopo.tools.cluster.simulated import SimulatedCluster
 
 T = TypeVar("T")
 
@@ -147,16 +148,44 @@ def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def api(args: Namespace) -> "ClusterApi | None":
+def api(args: Namespace) -> "ClusterApi | SimulatedCluster | None":
     """Return the API server; ``None`` where a file takes its place."""
     return server(args) if args.nodes is None else None
 
 
-def server(args: Namespace) -> "ClusterApi":
-    """Return the API server."""
+def server(args: Namespace) -> "ClusterApi | SimulatedCluster":
+    """Return the API server, or the bundled cluster that stands in for one.
+
+    Raises:
+        InputError: no cluster of that name is bundled.
+    """
+    if args.cluster is not None:
+        return _simulated(args)
     from nodetopo.cli.cluster_api import ClusterApi  # noqa: PLC0415 - structlog, 0.2 s
 
     return ClusterApi(settings(args).kubeconfig)
+
+
+def _simulated(args: Namespace) -> "SimulatedCluster":
+    """Return the bundled cluster; the first call says on standard error that it is simulated."""
+    from nodetopo.components.labels.catalogue import labels  # noqa: PLC0415 - few commands need it
+    from nodetopo.components.labels.label_rules import label_rules  # noqa: PLC0415
+    from nodetopo.tools.cluster.simulated import SimulatedCluster, layout  # noqa: PLC0415
+
+    if (made := getattr(args, "simulated", None)) is not None:
+        found: SimulatedCluster = made
+        return found
+    name, chosen = layout(args.cluster)
+    wanted = settings(args)
+    found = SimulatedCluster(
+        name=name,
+        layout=chosen,
+        label=lambda snapshot, tiers: labels(snapshot, label_rules(wanted, tiers)),
+        prefix=wanted.label_prefix,
+    )
+    args.simulated = found  # computed once for all that a command asks
+    note("simulated", f"cluster {name}: {chosen.about}. None of it exists.")
+    return found
 
 
 def _from_file(name: str, wanted: Selector) -> tuple[ClusterNode, ...]:

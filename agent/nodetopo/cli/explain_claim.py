@@ -63,6 +63,8 @@ def _input(args: Namespace) -> _Input:
     files = (args.claim, args.slices, args.claims, args.snapshot)
     if sum(name == STDIO for name in files) > 1:
         raise InputError("standard input can be read only once", "name files for the others")
+    if args.cluster is not None and any(files[:3]):
+        raise InputError("--cluster has its own claims and slices", "leave the files out")
     if args.name is None and args.claim is None and args.claims is None:
         raise InputError("no claim is named", "name it as NAMESPACE/NAME, or with --claim FILE")
     if args.slices is None and (args.claim or args.claims):
@@ -94,7 +96,7 @@ def _published(args: Namespace, slices: Sequence[Object]) -> Published:
 
 
 def _named(args: Namespace, claims: Sequence[Object]) -> Object:
-    where = args.claim or args.claims or "the cluster"
+    where = args.claim or args.claims or f"the cluster {args.cluster or ''}".strip()
     if args.name is None:
         if len(claims) != 1:
             raise InputError(f"{where} has {len(claims)} claims", "name one as NAMESPACE/NAME")
@@ -103,6 +105,8 @@ def _named(args: Namespace, claims: Sequence[Object]) -> Object:
     claim_body = next((claim for claim in claims if full_name(claim) in {wanted, args.name}), None)
     if claim_body is None:
         cure = "see `kubectl get resourceclaims -A`; a pod's are named after the pod"
+        if args.cluster is not None:
+            cure = f"its claims are: {', '.join(map(full_name, claims))}"
         raise InputError(f"no ResourceClaim {wanted} in {where}", cure)
     return claim_body
 
@@ -117,7 +121,7 @@ def _machine(
         return load(args), f"the machine {args.machine}"
     if node is None:
         return None, "nothing"
-    if args.slices is None and settings(args).node_name == node:
+    if args.slices is None and args.cluster is None and settings(args).node_name == node:
         here = load(args, needs_gpus=False, needs_hardware=False)
         if here.gpus:
             return here, "this node"

@@ -81,12 +81,21 @@ def _topology(args: Namespace) -> Exported:
         form=args.form,
         namespace=args.in_namespace,
         size=args.size,
-        cluster_id=args.cluster_id,
+        cluster_id=args.cluster_id or _simulated_id(args),
     )
     nodes = load_nodes(args)
     if args.scheduler == "kubernetes":
         options = replace(options, form=_served_form(args))
     return export(args.scheduler, nodes, options)
+
+
+def _simulated_id(args: Namespace) -> str | None:
+    """Return Run:ai's UUID of a bundled cluster; ``None`` for a real one."""
+    if args.cluster is None:
+        return None
+    from nodetopo.tools.cluster.simulated import RUNAI_ID  # noqa: PLC0415 - few exports need it
+
+    return RUNAI_ID
 
 
 def _served_form(args: Namespace) -> str | None:

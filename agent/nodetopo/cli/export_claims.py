@@ -85,7 +85,7 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 def _shapes(args: Namespace, options: ClaimOptions) -> Sequence[Shape]:
     if args.machine is not None or args.snapshot is not None:
-        for name in ("nodes", "selector"):
+        for name in ("nodes", "cluster", "selector"):
             if getattr(args, name):
                 raise InputError(f"--{name} does not go with one machine", "leave it out")
         return (shape_of(load(args), options.drivers),)
@@ -93,6 +93,8 @@ def _shapes(args: Namespace, options: ClaimOptions) -> Sequence[Shape]:
     if args.slices is None and args.nodes is not None:
         cure = "name their ResourceSlices too, with --slices"
         raise InputError("Nodes alone do not say which GPUs a node has", cure)
+    if args.slices is not None and args.cluster is not None:
+        raise InputError("--cluster has its own ResourceSlices", "leave --slices out")
     # A file of slices is enough; labels only say which nodes a claim is for.
     is_asked = args.nodes is not None or args.slices is None
     if args.selector and not is_asked:

@@ -58,7 +58,7 @@ def words_of(level: Level) -> list[str]:
             words += action.option_strings
         if not action.option_strings and action.nargs is None:
             words += map(str, action.choices or ())
-        if action.metavar == "WORD":
+        if not action.option_strings and action.metavar == "WORD":
             from nodetopo.tools.explain.catalogue import names  # noqa: PLC0415 - loads every table
 
             words += names()
@@ -69,6 +69,10 @@ def choices_of(action: argparse.Action) -> list[str]:
     """Return the words that the value of *action* can be."""
     if "--machine" in action.option_strings:
         return list(bundled.names())
+    if "--cluster" in action.option_strings:
+        from nodetopo.tools.cluster.simulated import LAYOUTS  # noqa: PLC0415 - loads the exports
+
+        return list(LAYOUTS)
     return list(map(str, action.choices or ()))
 
 

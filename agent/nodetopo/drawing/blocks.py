@@ -1,14 +1,15 @@
 """NUMA nodes as blocks side by side, and the frames of sockets that hold several."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodetopo.drawing.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
 from nodetopo.drawing.containment import Branch, BranchKind, containment
-from nodetopo.drawing.layout import Box, boxes, place, rows, span
+from nodetopo.drawing.layout import Box, boxes, model_names, place, rows, span
 from nodetopo.model.numa import CpuSet, NumaNode
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import socket_of_node
+from nodetopo.topology.links import cpu_links
 
 FRAME_HEAD = 24
 CPU_LINE = 15
@@ -51,10 +52,14 @@ class Block:
 
 @dataclass(slots=True, kw_only=True)
 class BlockPlan:
-    """All blocks, placed, and the heights that they share; y grows downwards."""
+    """All blocks, placed, and the heights that they share; y grows downwards.
+
+    *cpu_links* counts the NVLinks to the CPU by GPU index.
+    """
 
     blocks: list[Block]
     has_frames: bool
+    cpu_links: Mapping[int, int]
     width: float = 0.0
     top: float = 0.0
     cpu_height: float = 0.0
@@ -87,7 +92,11 @@ def plan(snapshot: Snapshot) -> BlockPlan:
     """Return the blocks of *snapshot* side by side; :func:`stack` gives them their heights."""
     blocks = list(_blocks(snapshot))
     sockets = [block.socket for block in blocks if block.socket is not None]
-    found = BlockPlan(blocks=blocks, has_frames=len(sockets) > len(set(sockets)))
+    found = BlockPlan(
+        blocks=blocks,
+        has_frames=len(sockets) > len(set(sockets)),
+        cpu_links=cpu_links(snapshot),
+    )
     _across(found)
     return found
 
@@ -97,6 +106,7 @@ def _blocks(snapshot: Snapshot) -> Iterator[Block]:
     nodes = {str(node.id): node for node in snapshot.numa_nodes or ()}
     sockets = socket_of_node(snapshot)
     is_split = len(set(sockets.values())) < len(sockets)
+    models = model_names({gpu.product for gpu in snapshot.gpus if gpu.product})
     for branch in containment(snapshot):
         node = nodes.get(branch.name or "")
         socket = sockets.get(node.id) if node else None
@@ -104,16 +114,20 @@ def _blocks(snapshot: Snapshot) -> Iterator[Block]:
         if socket is not None and not is_split:
             title = f"Socket {socket} · {title}"
         lines = (title, *_cpu_lines(branch, node, snapshot))
-        children = boxes(branch.children, links)
-        widest = max(text_width(line, 13 if line is title else 11) for line in lines)
-        least = min(max(widest + 12, _BARE_WIDTH), _WIDEST_TEXT)
+        children = boxes(branch.children, links, models)
         yield Block(
             branch=branch,
             lines=lines,
             socket=socket,
             children=children,
-            width=max(span(children), least) + 2 * PAD,
+            width=max(span(children), least_width(lines)) + 2 * PAD,
         )
+
+
+def least_width(lines: Sequence[str]) -> float:
+    """Return the width that a CPU with *lines* asks for."""
+    widest = max(text_width(line, 11 if at else 13) for at, line in enumerate(lines))
+    return min(max(widest + 12, _BARE_WIDTH), _WIDEST_TEXT)
 
 
 def _cpu_lines(branch: Branch, node: NumaNode | None, snapshot: Snapshot) -> Iterator[str]:

@@ -195,9 +195,9 @@ class Canvas:
         self.text(x, y, text, size, fill=color)
 
     def figure(self, w: float, h: float, title: str, about: str) -> str:
-        """Return the picture as an element of an HTML page, described for those who hear it.
+        """Return the picture as an element of an HTML page, described for screen readers.
 
-        Its paper is what the page is, and its size what it draws at, however narrow the page is.
+        It has no background, and its natural size; a style sheet can scale it.
         """
         size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'
         head = (
@@ -206,6 +206,13 @@ class Canvas:
             f'<title id="picture-title">{escape(safe(title), quote=False)}</title>\n'
             f'<desc id="picture-about">{escape(safe(about), quote=False)}</desc>\n'
         )
+        return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
+
+    def piece(self, w: float, h: float, title: str) -> str:
+        """Return the picture as one of several elements of an HTML page."""
+        size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'
+        label = escape(safe(title))
+        head = f'<svg {size} font-family="{FONT}" role="img" aria-label="{label}">\n'
         return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
 
     def document(self, w: float, h: float, title: str) -> str:

@@ -1,6 +1,6 @@
 """Title above the picture, legend below it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,11 +11,12 @@ from nodetopo.drawing.containment import BranchKind
 from nodetopo.drawing.highlight import Highlight
 from nodetopo.drawing.hops import crossing, socket_bus
 from nodetopo.drawing.layout import is_vague
+from nodetopo.drawing.nvlink import span_text
 from nodetopo.drawing.text import memory_nodes
 from nodetopo.model.digits import is_digits
 from nodetopo.model.snapshot import Origin, Snapshot
 from nodetopo.topology.domains import has_switch
-from nodetopo.topology.links import nvlinks_between
+from nodetopo.topology.links import cpu_links, nvlinks_between
 
 # The links between NUMA nodes and between sockets.
 
@@ -163,19 +164,29 @@ def _keys(plan: BlockPlan, snapshot: Snapshot, way: Highlight) -> Iterator[Key]:
     if kinds & {BranchKind.SWITCH, BranchKind.GROUP}:
         yield Key(text="PCIe switch", fill=look.SWITCH_FILL, stroke=look.SWITCH_LINE)
     if any(is_vague(box) for box in plan.boxes()):
-        text = "PCIe place known by distance only"
+        text = "PCIe position known only by distance"
         yield Key(text=text, stroke=look.PCIE, dashes="4 3")
     if not all(is_vague(box) for box in plan.boxes()):
-        yield Key(text="PCIe, the most both ends can", stroke=look.PCIE)
+        yield Key(text="PCIe (fastest both ends support)", stroke=look.PCIE)
     if counts := sorted({count for count in nvlinks_between(snapshot).values() if count}):
-        between, thick = ("to", "") if has_switch(snapshot) else ("thin to", " thick")
-        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} {between} {counts[-1]}{thick}"
-        text = f"NVLink ({span} between two GPUs)"
+        yield Key(text=_nvlink_key(counts, snapshot), stroke=look.NVLINK, thickness=5)
+    if to_cpu := sorted(set(cpu_links(snapshot).values())):
+        text = f"NVLink ({span_text(to_cpu)} from each GPU to its CPU)"
         yield Key(text=text, stroke=look.NVLINK, thickness=5)
     if any(gpu.c2c is not None and gpu.c2c.is_enabled for gpu in snapshot.gpus):
         yield Key(text="NVLink-C2C", stroke=look.C2C, thickness=5)
     if sum(block.branch.name is not None for block in plan.blocks) > 1:
-        yield Key(text="between CPUs", stroke=look.BETWEEN, thickness=5)
+        yield Key(text="CPU interconnect", stroke=look.BETWEEN, thickness=5)
     if way.ends:
         ends = " to ".join(sorted(way.ends))
-        yield Key(text=f"the way {ends}", stroke=look.WAY, thickness=4)
+        yield Key(text=f"path {ends}", stroke=look.WAY, thickness=4)
+
+
+def _nvlink_key(counts: Sequence[int], snapshot: Snapshot) -> str:
+    """Return what the thickness of lines means: *counts* are the links of pairs, ascending."""
+    if has_switch(snapshot):
+        return f"NVLink ({span_text(counts)} from each GPU)"
+    if len(counts) == 1:
+        return f"NVLink ({span_text(counts)} between two GPUs)"
+    thin, thick = span_text(counts[:1]), span_text(counts[-1:])
+    return f"NVLink (thin: {thin}, thick: {thick} between two GPUs)"

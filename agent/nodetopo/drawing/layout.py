@@ -1,10 +1,10 @@
 """Where everything stands: a tree, leaves in one row, parents in the middle above theirs."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodetopo.drawing.canvas import CARD, CHIP_W, GAP, PAPER
+from nodetopo.drawing.canvas import CARD, CHIP_W, GAP, PAPER, text_width
 from nodetopo.drawing.containment import Branch, BranchKind
 from nodetopo.drawing.devices import link_of
 from nodetopo.drawing.hops import joined
@@ -21,6 +21,10 @@ _MAKER = re.compile(r"^(NVIDIA |GeForce |Tesla |Graphics Device )+")
 _MEMORY = re.compile(r"[ -][0-9]+ ?GB\b|\bHBM[0-9]e?\b")
 
 
+_LONGEST_MODEL = 100
+"""Characters of a model's name that is shortened by words; names of products have fewer."""
+
+
 _LAYER = {LinkLayer.INFINIBAND: "IB", LinkLayer.ETHERNET: "Eth"}
 
 
@@ -33,8 +37,38 @@ class Line:
     is_bad: bool = False
 
 
-def card(branches: Sequence[Branch]) -> tuple[Line, ...]:
-    """Return the lines of one card; several *branches* are the functions of one PCI device."""
+def model_names(products: Iterable[str]) -> Mapping[str, str]:
+    """Return what a card calls each of *products*, the products of one node.
+
+    Maker and memory are left out: the title and a line of the card have them. A name that is too
+    wide loses the words at its end that all products share, so that "RTX PRO 6000 Blackwell Server
+    Edition" becomes "RTX PRO 6000".
+    """
+    words = {
+        product: _MEMORY.sub(" ", _MAKER.sub("", product)).split() or [product]
+        for product in products
+    }
+
+    def is_too_wide() -> bool:
+        return any(
+            len(product) <= _LONGEST_MODEL and text_width(" ".join(parts), 10) > CARD - 8
+            for product, parts in words.items()
+        )
+
+    while (
+        is_too_wide()
+        and min(map(len, words.values())) > 1
+        and len({parts[-1] for parts in words.values()}) == 1
+    ):
+        words = {product: parts[:-1] for product, parts in words.items()}
+    return {product: " ".join(parts) for product, parts in words.items()}
+
+
+def card(branches: Sequence[Branch], models: Mapping[str, str]) -> tuple[Line, ...]:
+    """Return the lines of one card; several *branches* are the functions of one PCI device.
+
+    *models* has the name of each product.
+    """
     if branches[0].kind is BranchKind.MANAGEMENT:
         # Only the names: no job uses these ports.
         lines = [
@@ -44,7 +78,7 @@ def card(branches: Sequence[Branch]) -> tuple[Line, ...]:
         if branches[0].address is not None:
             lines.append(Line(text=str(branches[0].address).removeprefix("0000:")))
         return tuple(lines)
-    return tuple(line for branch in branches for line in _lines(branch))
+    return tuple(line for branch in branches for line in _lines(branch, models))
 
 
 def tip(branch: Branch) -> str:
@@ -61,12 +95,12 @@ def tip(branch: Branch) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _lines(branch: Branch) -> Iterator[Line]:
+def _lines(branch: Branch, models: Mapping[str, str]) -> Iterator[Line]:
     device = branch.device
     yield Line(text=branch.name or "?", is_head=True)
     match device:
         case Gpu():
-            yield from _gpu(device)
+            yield from _gpu(device, models)
         case Hca():
             yield from _hca(branch, device)
         case DataDirect():
@@ -76,17 +110,15 @@ def _lines(branch: Branch) -> Iterator[Line]:
         yield Line(text=str(device.pci).removeprefix("0000:"))
 
 
-def _gpu(gpu: Gpu) -> Iterator[Line]:
+def _gpu(gpu: Gpu, models: Mapping[str, str]) -> Iterator[Line]:
     if gpu.is_lost:
         yield Line(text="lost", is_bad=True)
     if gpu.product:
-        # Without its maker, and without the memory, which has its own line.
-        bare = _MEMORY.sub(" ", _MAKER.sub("", gpu.product))
-        yield Line(text=" ".join(bare.split()) or gpu.product)
+        yield Line(text=models[gpu.product])
     if gpu.memory_mib is not None:
         yield Line(text=f"{gpu.memory_mib / 1024:.0f} GiB")
     if gpu.memory_numa_node is not None:
-        yield Line(text=f"is NUMA {gpu.memory_numa_node}")
+        yield Line(text=f"NUMA node {gpu.memory_numa_node}")
     if gpu.mig is not None and gpu.is_divided:
         profiles = [instance.profile or "?" for instance in gpu.mig.instances]
         yield Line(text="MIG" if profiles else "MIG, empty")
@@ -114,7 +146,7 @@ def _hca(branch: Branch, hca: Hca) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a drawing says of a GPU beside what it is: how it is, and who has it.
+    """The state and the holder of a GPU in a drawing.
 
     Attributes:
         state: a symbol and a word, such as ``✓ healthy``.
@@ -190,9 +222,13 @@ class Box:
 def boxes(
     branches: Sequence[Branch],
     links: Mapping[PciAddress, PcieLink | None],
+    models: Mapping[str, str],
     row: int = 0,
 ) -> list[Box]:
-    """Return the boxes of *branches* and of all below, sized but not yet placed."""
+    """Return the boxes of *branches* and of all below, sized but not yet placed.
+
+    *models* has the name of each product (:func:`model_names`).
+    """
     found = []
     for members in _cards(branches):
         top = members[0]
@@ -203,10 +239,10 @@ def boxes(
         far = links.get(top.port) if top.port else None
         box = Box(branches=members, row=row, link=joined(near, far))
         if box.is_card:
-            box.lines = card(members)
+            box.lines = card(members, models)
             box.width = CARD
         else:
-            box.children = boxes(members[0].children, links, row + 1)
+            box.children = boxes(members[0].children, links, models, row + 1)
             box.width = max(CHIP_W, span(box.children))
         found.append(box)
     return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from nodetopo.drawing import frame, nvlink, pcie
 from nodetopo.drawing import frame as between
-from nodetopo.drawing.blocks import heights, plan, stack
+from nodetopo.drawing.blocks import BlockPlan, heights, plan, stack
 from nodetopo.drawing.canvas import MARGIN, PAD, Canvas
 from nodetopo.drawing.containment import BranchKind
 from nodetopo.drawing.devices import Device
@@ -32,13 +32,13 @@ def draw(snapshot: Snapshot, ends: tuple[Device, Device] | None = None) -> str:
     return canvas.document(w, h, frame.heading(snapshot)[0])
 
 
-def figure(snapshot: Snapshot, marks: Mapping[int, Mark], about: str) -> str:
-    """Return the same picture as an element of an HTML page, with the *marks* of GPUs, by index.
+def figure(snapshot: Snapshot, marks: Mapping[int, Mark], about: str) -> tuple[str, float]:
+    """Return the same picture as an element of an HTML page, and its width in CSS pixels.
 
-    *about* describes it in words.
+    It has the *marks* of GPUs, by index; *about* describes it in words.
     """
     canvas, w, h = _painted(snapshot, highlight(snapshot, None), marks)
-    return canvas.figure(w, h, frame.heading(snapshot)[0], about)
+    return canvas.figure(w, h, frame.heading(snapshot)[0], about), w
 
 
 def _painted(
@@ -46,10 +46,7 @@ def _painted(
 ) -> tuple[Canvas, float, float]:
     """Return the painted canvas, its width and its height."""
     places = plan(snapshot)
-    for box in places.boxes():
-        device = box.branch.device
-        if isinstance(device, Gpu) and box.branch.kind is BranchKind.GPU:
-            box.mark = marks.get(device.index)
+    mark(places, marks)
     places.width = max(places.width, _LEAST_WIDTH)
     canvas = Canvas()
     stack(places, frame.paint_title(canvas, snapshot, places.width))
@@ -61,3 +58,11 @@ def _painted(
         bottom = nvlink.paint(canvas, snapshot, gpus, bottom, way)
     bottom = frame.paint_legend(canvas, places, snapshot, bottom, way)
     return canvas, places.width, bottom + MARGIN
+
+
+def mark(places: BlockPlan, marks: Mapping[int, Mark]) -> None:
+    """Give the cards of GPUs their *marks*, by index."""
+    for box in places.boxes():
+        device = box.branch.device
+        if isinstance(device, Gpu) and box.branch.kind is BranchKind.GPU:
+            box.mark = marks.get(device.index)

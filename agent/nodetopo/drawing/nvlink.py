@@ -1,7 +1,8 @@
 """The NVLink side of the picture, below the devices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from nodetopo.allocation.facts import nvlink_rate
 from nodetopo.drawing import canvas as look
 from nodetopo.drawing.canvas import Canvas, fitted, number
 from nodetopo.drawing.highlight import Highlight
@@ -9,7 +10,7 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.domains import clique, has_switch
 from nodetopo.topology.links import (
     Pair,
-    active_links,
+    cpu_links,
     nvlinks_between,
     switch_links,
     usable_nvlinks_between,
@@ -50,6 +51,28 @@ def paint(
     xs = [x for x, _ in places.values()]
     canvas.text((min(xs) + max(xs)) / 2, top + 24, text, 11, fill=look.FAINT)
     return top + 30
+
+
+def words(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the content of the picture as text, a line each."""
+    links = nvlinks_between(snapshot)
+    if has_switch(snapshot):
+        head, rest = _bar_text(snapshot)
+        counts = sorted(set(switch_links(snapshot).values()) or {max(_most(links).values())})
+        yield ", ".join(filter(None, (f"{head}: {span_text(counts)} from each GPU", rest)))
+    elif any(links.values()) or cpu_links(snapshot):
+        to_cpu = cpu_links(snapshot)
+        for index in sorted({index for pair in links for index in pair} | {*to_cpu}):
+            peers = [
+                f"{count} to GPU{b if a == index else a}"
+                for (a, b), count in links.items()
+                if count and index in (a, b)
+            ]
+            peers += [f"{to_cpu[index]} to the CPU"] if to_cpu[index] else []
+            if peers:
+                yield f"NVLinks of GPU{index}: {', '.join(peers)}"
+    elif links:
+        yield "NVLink: not reported" if None in links.values() else "no NVLink"
 
 
 def _bar(canvas: Canvas, snapshot: Snapshot, places: Places, top: float, way: Highlight) -> float:
@@ -119,12 +142,12 @@ def _bar_text(snapshot: Snapshot) -> tuple[str, str]:
     switches = len(snapshot.nvswitches or ())
     group = clique(snapshot)
     if group is not None and not switches:
-        head = "NVLink fabric, its NVSwitches outside this node"
+        head = "NVLink fabric (NVSwitches outside this node)"
         return head, f"cluster {group.cluster_uuid}, clique {group.clique_id}"
-    speeds = {
-        sum(link.speed_mbps or 0 for link in active_links(gpu, snapshot)) for gpu in snapshot.gpus
-    }
-    rate = f"{max(speeds) / 1000:.0f} GB/s raw each way from each GPU" if max(speeds) else ""
+    # The figure of `allocate`: without the overhead that the raw rate of a link includes.
+    counts = switch_links(snapshot)
+    most = max((counts[gpu.index] * nvlink_rate(gpu, snapshot) for gpu in snapshot.gpus), default=0)
+    rate = f"{most / 1000:.0f} GB/s each way from each GPU" if most else ""
     return f"{switches} x NVSwitch" if switches else "NVSwitch", rate
 
 
@@ -192,6 +215,12 @@ def _docks(joined: Mapping[Pair, int], places: Places) -> Mapping[Pair, float]:
         start = x - gap * (len(order) - 1) / 2
         docks |= {(index, peer): start + gap * at for at, peer in enumerate(order)}
     return docks
+
+
+def span_text(counts: Sequence[int]) -> str:
+    """Return the least and the most of *counts* of links, which ascend, e.g. ``1 to 2 links``."""
+    low, high = counts[0], counts[-1]
+    return f"{low if low == high else f'{low} to {high}'} link{'' if high == 1 else 's'}"
 
 
 def _plural(count: int) -> str:

@@ -95,7 +95,7 @@ def _edges(canvas: Canvas, plan: BlockPlan, block: Block, way: Highlight, *, cho
                     start = (box.x, plan.y(box) + look.CHIP_H)
                     _edge(canvas, plan, start, child, chosen=chosen)
         if not chosen:
-            _c2c(canvas, plan, top)
+            _to_cpu(canvas, plan, top)
 
 
 def _edge(
@@ -115,15 +115,32 @@ def _edge(
     )
 
 
-def _c2c(canvas: Canvas, plan: BlockPlan, top: Box) -> None:
-    """Draw the chip-to-chip link of a Grace GPU beside its PCIe line, past all boxes between."""
+def _to_cpu(canvas: Canvas, plan: BlockPlan, top: Box) -> None:
+    """Draw the links of GPUs that bypass PCIe: NVLink-C2C of Grace, NVLink of POWER9."""
+    chips = [box.x for box in plan.boxes() if not box.is_card]
     for box in top.walk():
         device = box.branch.device
-        if isinstance(device, Gpu) and device.c2c is not None and device.c2c.is_enabled:
-            x, y = box.x + (look.CHIP_W + look.CARD) / 4, plan.y(box)
-            d = f"M{number(x)} {number(plan.cpu_bottom)} V{number(y)}"
-            canvas.path(d, "NVLink-C2C", stroke=look.C2C, stroke_width=5)
-            canvas.label(x, y - 5, "C2C", 10, ground=look.NUMA_FILL)
+        if not isinstance(device, Gpu):
+            continue
+        count = plan.cpu_links.get(device.index, 0)
+        if device.c2c is not None and device.c2c.is_enabled:
+            text, note, color = "C2C", "NVLink-C2C", look.C2C
+        elif count:
+            note = f"{device.name}: {count} NVLink{'' if count == 1 else 's'} to its CPU"
+            text, color = f"NV{count}", look.NVLINK  # as `topo matrix` writes links of GPUs
+        else:
+            continue
+        offset = (look.CHIP_W + look.CARD) / 4
+        sides = (box.x + offset, box.x - offset)
+        free = (x for x in sides if all(abs(chip - x) > look.CHIP_W / 2 for chip in chips))
+        x, y = next(free, sides[0]), plan.y(box)
+        canvas.path(
+            f"M{number(x)} {number(plan.cpu_bottom)} V{number(y)}",
+            note,
+            stroke=color,
+            stroke_width=5,
+        )
+        canvas.label(x, y - 5, text, 10, ground=look.NUMA_FILL)
 
 
 def _is_on(box: Box, way: Highlight, *, above: bool = False) -> bool:

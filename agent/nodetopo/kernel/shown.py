@@ -80,6 +80,8 @@ class Shown:
         allocations: the latest.
         reports: of checks, by name: :class:`nodetopo.checks.engine.Report`.
         pods: the latest list of each loop that lists them.
+        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs or HCAs; ``None``
+            before the first measurement, or where none is made.
         labels: to be published; ``None`` where labels are off.
     """
 
@@ -91,6 +93,7 @@ class Shown:
     allocations: tuple[LoggedAllocation, ...] = ()
     reports: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[ListedPods, ...] = ()
+    pods_measured: Mapping[str, int] | None = None
     labels: Mapping[str, str] | None = None
 
 
@@ -106,5 +109,8 @@ def merged(parts: Iterable[Shown]) -> Shown:
         allocations=tuple(row for part in parts for row in part.allocations),
         reports={name: report for part in parts for name, report in part.reports.items()},
         pods=tuple(listing for part in parts for listing in part.pods),
+        pods_measured=next(
+            (part.pods_measured for part in parts if part.pods_measured is not None), None
+        ),
         labels=next((part.labels for part in parts if part.labels is not None), None),
     )

@@ -79,6 +79,11 @@ class Target:
         """Whether the machine is this host, so that its kubelet's pods run here."""
         return self.simulated is None
 
+    @property
+    def is_demo(self) -> bool:
+        """Whether neither machine nor kubelet exist: simulated pods harm nobody."""
+        return self.simulated is not None and self.fake_kubelet is not None
+
     def kubelet_has(self, resource: str) -> bool:
         """Return whether the kubelet has the device list; a real one gets it at registration."""
         return self.fake_kubelet is None or self.fake_kubelet.view(resource) is not None

@@ -110,6 +110,15 @@ def switch_links(snapshot: Snapshot) -> Counter[int]:
     )
 
 
+def cpu_links(snapshot: Snapshot) -> Counter[int]:
+    """Return the active links of each GPU to its CPU, which only POWER8 and POWER9 have."""
+    return Counter(
+        link.gpu
+        for link in snapshot.nvlinks or ()
+        if link.is_active and link.peer_kind is PeerKind.CPU
+    )
+
+
 def is_switched(link: NvLink) -> bool:
     """Return whether the far end is an NVSwitch.
 

@@ -79,6 +79,7 @@ def busy(name: str = "dgx-h100") -> PageState:
                 said="GPU0 GPU1: 450 GB/s in a ring; one NUMA node; leaves 6 of 6 together",
             ),
         ),
+        pods_measured={"aligned": 1, "misaligned": 1, "unknown": 0},
         not_ready="ResourceConflict: another plugin serves nvidia.com/gpu",
     )
     (resource,) = made.resources

@@ -14,12 +14,14 @@ from jsonschema import Draft202012Validator
 from nodetopo.checks.engine import Report
 from nodetopo.checks.rule import Finding, Severity, Verdict
 from nodetopo.components.page.answer import HEADERS, StatusPage
+from nodetopo.components.page.rows import View
 from nodetopo.components.page.state import PageState
-from nodetopo.components.page.view import PodNumbers, View, view
+from nodetopo.components.page.view import PodNumbers, view
 from nodetopo.formats.harmless import clean
 from nodetopo.kernel.shown import ListedPods
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pod import Pod
+from nodetopo.model.snapshot import Snapshot
 from tests.admission.held_gpus import GPU, pod, with_kubelet
 from tests.components.page.states import BROKEN, NOON, STATES, busy, state
 
@@ -149,6 +151,88 @@ def test_gpus_are_marked_by_health_and_by_holder() -> None:
     assert rows[7]["reason"] == BROKEN.said
 
 
+def _first_line(made: PageState) -> str:
+    text = body(made)
+    start = text.index('<p class="verdict">')
+    return "".join(read(text[start : text.index("</p>", start) + 4]).words)
+
+
+def test_the_first_line_sums_up_the_node() -> None:
+    assert _first_line(busy()) == (
+        "✗ Not ready · 6 of 8 GPUs healthy, 1 unhealthy, 1 degraded · 2 pods · 1 misaligned · "
+        "1 check failed, 2 warned, 29 unknown"
+    )
+    sound = state(machine("l40s-pcie-4"), pods_measured={"aligned": 0, "misaligned": 0})
+    assert _first_line(sound) == (
+        "✓ Ready · 4 of 4 GPUs healthy · ? pods unknown · 0 misaligned · ? checks unknown"
+    )
+    pods = {"aligned": 1, "misaligned": 0, "unknown": 2}
+    assert "0 misaligned, 2 unknown" in _first_line(replace(busy(), pods_measured=pods))
+
+
+def test_the_first_line_says_what_is_unknown() -> None:
+    assert _first_line(STATES["not-scanned"]()) == (
+        "✗ Not ready · ? GPUs unknown · ? pods unknown · ? alignment unknown · ? checks unknown"
+    )
+    assert _first_line(STATES["none"]()) == "✓ Ready · no GPU · ? checks unknown"
+    assert "0 of 4 GPUs healthy, 4 unknown" in _first_line(STATES["nvml-dead"]())
+    summary = plain(STATES["not-scanned"]())["summary"]
+    assert [summary[name] for name in ("gpus", "pods", "misaligned", "failed")] == [None] * 4
+
+
+def test_a_check_of_two_reports_counts_once() -> None:
+    audit = busy().reports["audit"]
+    made = replace(busy(), reports={"audit": audit, "health": audit})
+    assert "1 check failed, 2 warned, 29 unknown" in _first_line(made)
+
+
+def test_sections_without_content_are_left_out() -> None:
+    every = [
+        *("drawing", "gpus", "findings", "sizes", "allocations", "resources", "labels", "xids"),
+    ]
+    assert [name for name in read(body(busy())).references if name in every] == every
+    shown = read(body(state(Snapshot(node="cpu-only"), labels=None))).ids
+    assert [name for name in shown if name in every] == ["gpus"]
+
+
+def test_the_table_has_the_place_of_each_gpu() -> None:
+    row = plain(busy())["gpus"][4]
+    assert (row["numa_node"], row["pci"]) == (1, "0000:9d:00.0")
+    assert (row["nearest_hcas"], row["hca_distance"]) == (["mlx5_4"], "PXB")
+    text = body(busy())
+    assert 'data-label="Nearest HCA">mlx5_4 (PXB)<' in text
+    assert 'data-label="PCI address"><code>0000:9d:00.0</code><' in text
+    (alone,) = plain(STATES["one"]())["gpus"]
+    assert (alone["nearest_hcas"], alone["hca_distance"]) == ([], None)
+    unread = plain(state(replace(machine("dgx-h100"), hcas=None)))["gpus"][0]
+    assert unread["nearest_hcas"] is None
+
+
+def test_a_column_that_says_nothing_is_left_out() -> None:
+    assert 'data-label="Product"' not in body(busy())
+    assert "8 x NVIDIA H100 80GB HBM3" in body(busy())
+    assert 'data-label="Reason"' not in body(state(machine("dgx-h100")))
+    node = machine("l40s-pcie-4")
+    mixed = replace(node, gpus=(replace(node.gpus[0], product="NVIDIA A40"), *node.gpus[1:]))
+    assert 'data-label="Product"' in body(state(mixed))
+
+
+def test_a_phone_has_one_line_for_each_healthy_gpu() -> None:
+    text = body(busy())
+    assert text.count('<tr role="row" class="brief">') == 6
+    assert '<tr role="row"><th role="rowheader" scope="row">GPU7</th>' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("l40s-pcie-4", 720), ("dgx-h100", 1200), ("hgx-b200", 1200), ("dgx-2", 1720)],
+)
+def test_a_whole_drawing_is_shown_where_it_is_legible(name: str, step: int) -> None:
+    text = body(state(machine(name)))
+    assert f'<div class="drawing from-{step}"' in text
+    assert f"@media (max-width:{step - 1}px){{.from-{step}{{display:none}}" in text
+
+
 def test_parts_of_a_gpu_are_counted() -> None:
     rows = plain(STATES["mig"]())["gpus"]
     assert (rows[1]["held_parts"], rows[1]["parts"]) == (3, 7)
@@ -249,7 +333,7 @@ def test_inputs_that_a_report_lacks_are_named_once() -> None:
     audit = next(row for row in plain(busy())["reports"] if row["report"] == "audit")
     assert audit["unknown"] > 0
     assert audit["missing"]
-    assert "could not judge" in body(busy())
+    assert "could not evaluate" in body(busy())
 
 
 def test_sizes_are_answered_as_the_kubelet_would() -> None:
@@ -266,7 +350,7 @@ def test_sizes_are_not_known_without_the_pods() -> None:
     made = replace(busy(), pods=None)
     (row,) = plain(made)["sizes"]
     assert (row["first"], row["last"], row["admitted"]) == (1, 8, None)
-    assert "? not known" in body(made)
+    assert "? unknown" in body(made)
     assert "✓ admitted" not in body(made)
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -82,11 +83,29 @@ def test_the_first_request_loads_the_page_and_shows_the_node() -> None:
         code, text = get(f"{url}/")
         assert code == 200
         assert "gpu-1" in text
-        assert "Simulated machine l40s-pcie-4" in text
+        assert "SIMULATED machine l40s-pcie-4" in text
         found: Any = json.loads(get(f"{url}/status.json")[1])
         assert found["schema"] == "nodetopo/status/v1"
         assert len(found["gpus"]) == 4
         assert get(f"{url}/status?refresh=30")[0] == 200
+
+
+def test_a_simulated_machine_has_something_to_show() -> None:
+    with daemon() as (url, _, _process):
+        end = time.monotonic() + TIMEOUT_S
+        found: Any = {"reports": [], "allocations": []}
+        while len(found["reports"]) < 2 or not found["allocations"] or not found["pods_listed_at"]:
+            assert time.monotonic() < end, found
+            time.sleep(0.1)
+            found = json.loads(get(f"{url}/status.json")[1])
+        held = [row["holders"] for row in found["gpus"]]
+        assert held == [["simulated/trainer-0"], ["simulated/server-0"], [], []]
+        assert {row["by"] for row in found["allocations"]} == {"nodetopo"}
+        assert found["labels"]["nvidia.com/gpu.count"] == "4"
+        assert found["label_outputs"] == []
+        text = get(f"{url}/")[1]
+        assert "neither this hardware nor a pod in the namespace simulated exists" in text
+        assert "computed, not published" in text
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/status.json"])

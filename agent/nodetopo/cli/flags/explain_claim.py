@@ -1,5 +1,6 @@
 """The flags of ``nodetopo explain-claim``."""
 
+from nodetopo.cli.flags.cluster import add_cluster
 from nodetopo.cli.flags.source import KUBECONFIG_HELP
 from nodetopo.cli.parser import Parser, add_output
 
@@ -21,7 +22,9 @@ def add(parser: Parser) -> None:
     )
     group = parser.add_argument_group("cluster", "default: kubectl's cluster")
     add = group.add_argument
-    add("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
+    source = group.add_mutually_exclusive_group()
+    source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
+    add_cluster(source)
     add("--claim", metavar="FILE", help="`kubectl get resourceclaim NAME -o json` (or yaml)")
     add(
         "--slices",

@@ -21,6 +21,9 @@ def add(parser: Parser) -> None:
     machines = add_command(what, "machines", "list the machines for --machine")
     add_output(machines)
     machines.set_defaults(module="simulate.machines")
+    clusters = add_command(what, "clusters", "list the clusters for --cluster")
+    add_output(clusters)
+    clusters.set_defaults(module="simulate.clusters")
     trace = add_command(
         what, "trace", "compare placement policies on jobs that arrive and leave on one node"
     )

@@ -17,7 +17,7 @@ from nodetopo.model.numa import CpuSet
 from nodetopo.model.pci import PciAddress, PciBridge
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.domains import interconnect, islands
-from nodetopo.topology.links import nvlinks_between
+from nodetopo.topology.links import cpu_links, nvlinks_between
 
 SCHEMA = "nodetopo/topo-tree/v1"
 """Names the JSON shape, described by ``docs/reference/schema/topo-tree.json``."""
@@ -43,6 +43,9 @@ def run(args: Namespace) -> int:
             "interconnect": None if kind is None else kind.value,
             "islands": None if groups is None else [list(group) for group in groups],
             "switches": [str(switch.pci) for switch in snapshot.nvswitches or ()],
+            "cpu_links": [
+                {"gpu": gpu, "links": count} for gpu, count in sorted(cpu_links(snapshot).items())
+            ],
         },
     }
     lines = [line for node in nodes for line in _lines(node)]
@@ -151,7 +154,8 @@ def _nvlink_text(snapshot: Snapshot) -> str:
     if groups is None:
         return "\nNVLink: not reported\n"
     joined = [group for group in groups if len(group) > 1]
-    if not joined:
+    to_cpu = cpu_links(snapshot)
+    if not joined and not to_cpu:
         return "\nNVLink: none\n"
     kind = interconnect(snapshot)
     lines = [f"NVLink: {kind.value if kind else 'not reported'}"]
@@ -164,6 +168,9 @@ def _nvlink_text(snapshot: Snapshot) -> str:
         members = " ".join(f"GPU{index}" for index in group)
         plural = "" if counts == [1] else "s"
         lines.append(f"  {members}: {span} link{plural} between any two")
+    for count in sorted(set(to_cpu.values())):
+        members = " ".join(f"GPU{gpu}" for gpu in sorted(to_cpu) if to_cpu[gpu] == count)
+        lines.append(f"  {members}: {count} link{'' if count == 1 else 's'} to the CPU")
     if snapshot.nvswitches:
         addresses = ", ".join(str(switch.pci) for switch in snapshot.nvswitches)
         lines.append(f"  NVSwitch: {addresses}")

@@ -44,6 +44,9 @@ class Audit(Component):
         self.events: PodEventPublisher | None = None
         if not follows_pods(kernel):
             return
+        if kernel.target.is_demo:
+            self._start_demo()
+            return
         if settings.publish_pod_events or settings.explain_rejections:
             self.events = PodEventPublisher(settings.kubeconfig, settings.node_name)
             kernel.writers.append(self.events)
@@ -63,6 +66,19 @@ class Audit(Component):
             self.rejections = rejections_loop.RejectionsLoop(
                 settings, store, post=self.events.post, absences=self._absences
             )
+
+    def _start_demo(self) -> None:
+        """Audit and measure with pods that the embedded kubelet runs, and tell nobody."""
+        from nodetopo.kernel.simulated_pods import SimulatedPods  # noqa: PLC0415 - demo alone
+
+        settings, store = self.kernel.settings, self.kernel.store
+        kubelet = self.kernel.target.fake_kubelet
+        assert kubelet is not None
+        read = SimulatedPods(kubelet).read
+        if settings.audit_node:
+            self.audit = AuditLoop(settings, store, self.overrides, read=read)
+        if settings.measure_pods:
+            self.alignment = AlignmentLoop(settings, store, post=None, read=read)
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
         """Yield the loops."""
@@ -108,9 +124,11 @@ class Audit(Component):
     def shown(self) -> Shown:
         """Return the reports, and the pods as each loop that lists them saw them last."""
         listings = [loop.listed for loop in (self.alignment, self.audit) if loop is not None]
+        measured = None if self.alignment is None else self.alignment.found
         return Shown(
             reports={name: summary.report for name, summary in self.reports.items()},
             pods=tuple(listing for listing in listings if listing is not None),
+            pods_measured=None if measured is None else measured.verdicts,
         )
 
     def wake(self) -> None:

@@ -13,15 +13,15 @@ def is_wanted(kernel: Kernel) -> bool:
 
 
 def follows_pods(kernel: Kernel) -> bool:
-    """Return whether the settings enable an audit, or a loop that follows pods of a real node."""
+    """Return whether the settings enable an audit, or a loop that follows pods of the node.
+
+    Pods of a simulated machine exist only for the embedded kubelet. Nothing is published of them.
+    """
     settings = kernel.settings
-    is_asked = (
-        settings.audit_node
-        or settings.measure_pods
-        or settings.publish_pod_events
-        or settings.explain_rejections
-    )
-    return is_asked and kernel.target.is_real and not settings.once
+    is_asked = settings.audit_node or settings.measure_pods
+    if kernel.target.is_real:
+        is_asked = is_asked or settings.publish_pod_events or settings.explain_rejections
+    return is_asked and (kernel.target.is_real or kernel.target.is_demo) and not settings.once
 
 
 def check(settings: AuditSettings) -> None:

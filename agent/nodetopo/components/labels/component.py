@@ -36,7 +36,7 @@ class Labels(Component):
         self.loop = LabelsLoop(
             settings,
             kernel.store,
-            outputs=configured_outputs(settings),
+            outputs=configured_outputs(settings) if settings.publish_labels else (),
             desired=desired,
             watch=kernel.watch,
             is_watch_wanted=kernel.wants_watch,

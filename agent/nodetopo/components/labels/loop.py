@@ -76,7 +76,8 @@ class LabelsLoop(PeriodicLoop):
         Args:
             settings: the Node, and the access to it.
             store: has the snapshots.
-            outputs: the destinations of labels.
+            outputs: the destinations of labels; without any, labels are only computed, and the
+                API server is not asked.
             desired: derives labels from a snapshot.
             watch: of the Node, if one is already running.
             clock: for pauses.
@@ -115,7 +116,7 @@ class LabelsLoop(PeriodicLoop):
     @property
     def needs_watch(self) -> bool:
         """Whether a watch is useful now; its start is spread like the first look."""
-        if self._is_once:
+        if self._is_once or not self._lanes:
             return False
         has_looked = any(lane.output.needs_api and lane.has_looked for lane in self._lanes)
         is_time = self._clock() >= self._watch_from
@@ -154,7 +155,8 @@ class LabelsLoop(PeriodicLoop):
         if not self._desired.labels:
             return LOOK_S  # nothing was read yet, which proves nothing
         is_proven = self._absence.is_proven
-        return min(lane.step(self._desired, is_proven=is_proven) for lane in self._lanes)
+        pauses = (lane.step(self._desired, is_proven=is_proven) for lane in self._lanes)
+        return min(pauses, default=LOOK_S)
 
     def wait(self, stopping: threading.Event, seconds: float) -> None:
         """Wait for a new snapshot; start the watch of the Node once it is of use."""

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nodetopo.components.page.html import LONGEST_TEXT, page
+from nodetopo.components.page.rows import View
 from nodetopo.components.page.state import PATHS, PageState
 from nodetopo.components.page.style import POLICY
-from nodetopo.components.page.view import PodNumbers, View, view
+from nodetopo.components.page.view import PodNumbers, view
 from nodetopo.formats.harmless import harmless
 from nodetopo.model.digits import is_digits
 

@@ -71,8 +71,9 @@ def page_state(kernel: Kernel) -> PageState:
         reports=shown.reports,
         allocations=tuple(sorted(shown.allocations, key=lambda one: one.at, reverse=True)),
         pods=max(shown.pods, key=lambda listed: listed.at, default=None),
+        pods_measured=shown.pods_measured,
         pod_names=names,
-        shows_pods=settings.status_page_pods,
+        shows_pods=settings.status_page_pods or target.is_demo,
         labels=shown.labels,
-        label_outputs=settings.label_outputs,
+        label_outputs=settings.label_outputs if settings.publish_labels else (),
     )

@@ -1,12 +1,14 @@
 """The status page as HTML: no script, no external content, all foreign text escaped."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from urllib.parse import urlsplit
 
-from nodetopo.components.page.style import MARKS, STYLE, band, mark
-from nodetopo.components.page.view import WITHHELD, FindingRow, GpuRow, ReportRow, SizeRow, View
+from nodetopo.components.page.rows import FindingRow, GpuRow, ReportRow, SizeRow, Summary, View
+from nodetopo.components.page.style import MARKS, STYLE, band, mark, whole_class
+from nodetopo.components.page.view import WITHHELD
 from nodetopo.drawing.node import figure
+from nodetopo.drawing.pieces import links, pieces
 from nodetopo.formats.harmless import harmless
 from nodetopo.model.snapshot import Snapshot
 
@@ -16,19 +18,20 @@ LONGEST_TEXT = 2000
 _ADMITTED: Mapping[bool | None, tuple[str, str]] = {
     True: ("good", "✓ admitted"),
     False: ("bad", "✗ rejected"),
-    None: ("faint", "? not known"),
+    None: ("faint", "? unknown"),
 }
 
-_SECTIONS = (
-    ("drawing", "Node"),
-    ("gpus", "GPUs"),
-    ("findings", "Findings"),
-    ("sizes", "What fits now"),
-    ("allocations", "Last allocations"),
-    ("resources", "Device plugin"),
-    ("labels", "Labels"),
-    ("xids", "XIDs"),
-)
+_TITLES: Mapping[str, str] = {
+    "drawing": "Node",
+    "gpus": "GPUs",
+    "findings": "Findings",
+    "sizes": "Requests that fit now",
+    "allocations": "Recent allocations",
+    "resources": "Device plugin",
+    "labels": "Labels",
+    "xids": "XID errors",
+}
+"""The sections in order; one without content is left out."""
 
 
 def page(view: View, snapshot: Snapshot | None, refresh_s: int | None) -> str:
@@ -49,8 +52,6 @@ def _page(view: View, snapshot: Snapshot | None, refresh_s: int | None) -> Itera
         f'{again}<link rel="icon" href="data:,">\n'
         f"<title>{text(view.node)} · nodetopo</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
     )
-    yield from _header(view, refresh_s)
-    yield "<main>\n"
     parts = {
         "drawing": _drawing(view, snapshot),
         "gpus": _gpus(view),
@@ -61,86 +62,152 @@ def _page(view: View, snapshot: Snapshot | None, refresh_s: int | None) -> Itera
         "labels": _labels(view),
         "xids": _xids(view),
     }
-    for name, title in _SECTIONS:
+    sections = {name: body for name, part in parts.items() if (body := "".join(part))}
+    yield from _header(view, refresh_s, sections)
+    yield "<main>\n"
+    for name, body in sections.items():
         yield f'<section id="{name}" aria-labelledby="{name}-title">\n'
-        yield f'<h2 id="{name}-title">{title}</h2>\n'
-        yield from parts[name]
-        yield "</section>\n"
+        yield f'<h2 id="{name}-title">{_TITLES[name]}</h2>\n{body}</section>\n'
     yield "</main>\n<footer>\n"
-    yield f"<p>nodetopo {text(view.version)}. "
-    yield 'The same as <a href="/status.json">JSON</a>; <a href="/metrics">metrics</a>, '
-    yield '<a href="/readyz">readiness</a>. This page shows what the daemon has in memory.</p>\n'
+    yield f"<p>nodetopo {text(view.version)}. This page shows data from the daemon's memory, also "
+    yield 'as <a href="/status.json">JSON</a>. See also <a href="/metrics">metrics</a> and '
+    yield '<a href="/readyz">readiness</a>.</p>\n'
     yield "</footer>\n</body>\n</html>\n"
 
 
-def _header(view: View, refresh_s: int | None) -> Iterator[str]:
+def _header(view: View, refresh_s: int | None, sections: Iterable[str]) -> Iterator[str]:
     yield f"<header>\n<h1>{text(view.node)}</h1>\n"
+    yield f'<p class="verdict">{" · ".join(_summary(view))}</p>\n'
     if view.simulated is not None:
-        yield _p(f"Simulated machine {view.simulated}: none of this hardware is here.", "warn")
-    if view.is_ready:
-        yield '<p class="verdict"><span class="good">✓ Ready</span></p>\n'
-    else:
-        yield '<p class="verdict"><span class="bad">✗ Not ready</span></p>\n<ul>\n'
+        yield _p(
+            f"SIMULATED machine {view.simulated}: neither this hardware nor a pod in the namespace "
+            "simulated exists.",
+            "warn",
+        )
+    if view.not_ready:
+        yield "<ul>\n"
         for line in view.not_ready:
             yield f"<li>{text(line)}</li>\n"
         yield "</ul>\n"
     if view.nvml_problem is not None:
-        yield _p(f"NVML gives no reading: {view.nvml_problem}", "bad")
+        yield _p(f"NVML cannot be read: {view.nvml_problem}", "bad")
     if view.gpus_missing is not None:
         yield _p(view.gpus_missing, "bad")
-    scanned = f"node read {view.scanned_at}" if view.scanned_at else "the node is being read"
-    listed = view.pods_listed_at
-    pods = f"pods listed {listed}" if listed else "pods not listed"
-    yield _p(f"{scanned}; {pods}", "faint")
+    scanned = f"Node scanned {view.scanned_at}" if view.scanned_at else "First scan of the node"
+    listed = f"pods listed {view.pods_listed_at}" if view.pods_listed_at else "pods not listed"
+    yield _p(f"{scanned} · {listed}", "faint")
     if view.settings:
         shown = (f"{text(name)} <code>{text(value)}</code>" for name, value in view.settings)
-        yield f'<p class="faint">{"; ".join(shown)}</p>\n'
+        yield f'<p class="faint">{" · ".join(shown)}</p>\n'
     if refresh_s is not None:
-        yield _p(f"This page loads itself again every {refresh_s} s.", "faint")
-    links = (f'<li><a href="#{name}">{title}</a></li>' for name, title in _SECTIONS)
-    yield f'<nav aria-label="Sections"><ul>{"".join(links)}</ul></nav>\n</header>\n'
+        yield _p(f"This page reloads every {refresh_s} s.", "faint")
+    links = "".join(f'<li><a href="#{name}">{_TITLES[name]}</a></li>' for name in sections)
+    if links:
+        yield f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
+    yield "</header>\n"
+
+
+def _summary(view: View) -> Iterator[str]:
+    """Yield the parts of the first line: readiness, GPUs, pods, alignment, checks."""
+    found = view.summary
+    yield _span("good", "✓ Ready") if view.is_ready else _span("bad", "✗ Not ready")
+    if found.gpus is None:
+        yield _span("faint", "? GPUs unknown")
+    elif not found.gpus:
+        yield "no GPU"
+    else:
+        kind = "good" if found.healthy == found.gpus else "faint" if found.unknown else "bad"
+        kind = "bad" if found.unhealthy else "warn" if found.degraded else kind
+        parts = [f"{found.healthy} of {_counted(found.gpus, 'GPU')} healthy"]
+        others = (found.unhealthy, "unhealthy"), (found.degraded, "degraded")
+        parts += [
+            f"{count} {name}" for count, name in (*others, (found.unknown, "unknown")) if count
+        ]
+        yield _span(kind, ", ".join(parts))
+    if found.gpus != 0:
+        yield from _pods(found)
+    if found.failed is None:
+        yield _span("faint", "? checks unknown")
+    else:
+        kind = "bad" if found.failed else "warn" if found.warned else "good"
+        parts = [f"{_counted(found.failed, 'check')} failed"]
+        parts += [f"{found.warned} warned"] if found.warned else []
+        parts += [f"{found.undecided} unknown"] if found.undecided else []
+        yield _span(kind, ", ".join(parts))
+
+
+def _pods(found: Summary) -> Iterator[str]:
+    yield _span("faint", "? pods unknown") if found.pods is None else _counted(found.pods, "pod")
+    if found.misaligned is None:
+        yield _span("faint", "? alignment unknown")
+    else:
+        kind = "warn" if found.misaligned else "good"
+        unknown = f", {found.unmeasured} unknown" if found.unmeasured else ""
+        yield _span(kind, f"{found.misaligned} misaligned{unknown}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _span(kind: str, sentence: str) -> str:
+    return f'<span class="{kind}">{text(sentence)}</span>'
 
 
 def _drawing(view: View, snapshot: Snapshot | None) -> Iterator[str]:
-    if snapshot is None:
-        yield _p("The node has not been read yet.")
+    """Yield the drawing in two forms, of which the style sheet shows the one that fits."""
+    if snapshot is None or not view.gpus:
         return
     marks = {}
     for row in view.gpus:
-        is_held = bool(row.holders)
-        colour = band(row.number, is_held=is_held)
+        colour = band(row.number, is_held=bool(row.holders))
         marks[row.index] = mark(row.state, _band_text(row), colour)
     about = "; ".join(f"{row.name}: {_state(row)}, {_holder(row)}" for row in view.gpus)
-    yield '<div class="drawing" role="region" aria-label="Drawing of the node" tabindex="0">\n'
-    yield figure(snapshot, marks, about or "This node has no GPU.")
-    yield "</div>\n"
-    if view.gpus:
-        legend = "; ".join(word for word, _, _ in MARKS.values())
-        held = "the band below says which pod has the GPU" if view.pods_listed_at else ""
-        yield _p("; ".join(filter(None, (f"GPUs: {legend}", held))), "faint")
+    picture, width = figure(snapshot, marks, about)
+    region = 'role="region" aria-label="Drawing of the node" tabindex="0"'
+    yield f'<div class="drawing {whole_class(width)}" {region}>\n{picture}</div>\n'
+    yield '<div class="drawing pieces">\n'
+    yield from pieces(snapshot, marks)
+    yield f"<ul>{''.join(f'<li>{text(line)}</li>' for line in links(snapshot))}</ul>\n</div>\n"
 
 
 def _gpus(view: View) -> Iterator[str]:
     if not view.gpus:
-        is_read = view.scanned_at is not None
-        yield _p("This node has no GPU." if is_read else "The node has not been read yet.")
+        yield _p("This node has no GPU." if view.scanned_at else "The first scan has not ended.")
         return
     classes = {"healthy": "good", "degraded": "warn", "unhealthy": "bad", "unknown": "faint"}
+    products = {row.product for row in view.gpus}
+    (same,) = products if len(products) == 1 else (None,)
     yield from _table(
-        "GPUs, how they are, and who has them",
-        ("GPU", "State", "Reason", "Held by", "Product", "UUID"),
+        f"{len(view.gpus)} x {same}" if same else _counted(len(view.gpus), "GPU"),
+        (
+            *("GPU", "State", "Held by", "Reason", "NUMA node", "Nearest HCA", "PCI address"),
+            *("Product", "UUID"),
+        ),
         (
             (
                 text(row.name),
-                f'<span class="{classes[row.state]}">{text(_state(row))}</span>',
-                text(row.reason or ""),
+                _span(classes[row.state], _state(row)),
                 text(_holder(row)),
-                text(row.product or "not known"),
-                f"<code>{text(row.uuid or 'not known')}</code>",
+                text(row.reason or ""),
+                text("unknown" if row.numa_node is None else row.numa_node),
+                text(_nearest(row)),
+                f"<code>{text(row.pci or 'unknown')}</code>",
+                "" if same else text(row.product or "unknown"),
+                f"<code>{text(row.uuid or 'unknown')}</code>",
             )
             for row in view.gpus
         ),
+        brief=frozenset(row.name for row in view.gpus if row.state == "healthy"),
     )
+
+
+def _nearest(row: GpuRow) -> str:
+    """Return the nearest HCAs with their distance."""
+    if row.nearest_hcas is None:
+        return "unknown"
+    names = ", ".join(row.nearest_hcas)
+    return f"{names} ({row.hca_distance})" if names else "none"
 
 
 def _state(row: GpuRow) -> str:
@@ -150,7 +217,7 @@ def _state(row: GpuRow) -> str:
 def _holder(row: GpuRow) -> str:
     """Return who has the GPU, in words."""
     if row.holders is None:
-        return "not known"
+        return "unknown"
     if not row.holders:
         return "free"
     names = ", ".join(row.holders)
@@ -169,30 +236,28 @@ def _band_text(row: GpuRow) -> str | None:
 
 
 def _findings(view: View) -> Iterator[str]:
-    if not view.reports:
-        yield _p("No check has been made yet.")
     for report in view.reports:
-        yield _summary(report)
+        yield _counts(report)
     for row in view.findings:
         yield from _finding(row)
     for report in view.reports:
         if report.missing:
             yield (
-                f"<details>\n<summary>What <code>{text(report.report)}</code> could not judge: "
-                f"{report.unknown} checks</summary>\n"
+                f"<details>\n<summary><code>{text(report.report)}</code> could not evaluate "
+                f"{_counted(report.unknown, 'check')}</summary>\n"
             )
             yield from _table(
-                f"Inputs that {report.report} lacks",
-                ("Input", "Why it is missing", "Checks"),
+                f"Missing inputs of {report.report}",
+                ("Input", "Reason", "Checks"),
                 (
-                    (text(what), text(why or "not known"), text(codes))
+                    (text(what), text(why or "unknown"), text(codes))
                     for what, why, codes in report.missing
                 ),
             )
             yield "</details>\n"
 
 
-def _summary(report: ReportRow) -> str:
+def _counts(report: ReportRow) -> str:
     counts = (
         (report.failed, "bad", "✗ failed"),
         (report.warned, "warn", "! warned"),
@@ -201,9 +266,7 @@ def _summary(report: ReportRow) -> str:
         (report.passed, "good", "✓ passed"),
         (report.skipped, "faint", "not applicable"),
     )
-    shown = ", ".join(
-        f'<span class="{kind}">{count} {word}</span>' for count, kind, word in counts if count
-    )
+    shown = ", ".join(_span(kind, f"{count} {word}") for count, kind, word in counts if count)
     return f"<p><code>{text(report.report)}</code>: {shown or 'no check'}</p>\n"
 
 
@@ -218,11 +281,11 @@ def _finding(row: FindingRow) -> Iterator[str]:
         if subject or observed or expected:
             yield f"<li>{text(subject)}: {text(observed)}; expected {text(expected)}</li>\n"
     if withheld:
-        yield f"<li>{withheld} of them {text(WITHHELD)}</li>\n"
+        yield f"<li>{_counted(withheld, 'finding')} {text(WITHHELD)}</li>\n"
     if row.more:
         yield f"<li>and {row.more} more</li>\n"
     yield f"</ul>\n<dl>\n<dt>Why</dt><dd>{text(row.why)}</dd>\n"
-    yield f"<dt>Cure</dt><dd>{text(row.remedy)}</dd>\n"
+    yield f"<dt>Fix</dt><dd>{text(row.remedy)}</dd>\n"
     yield f"<dt>More</dt><dd><code>nodetopo explain {text(row.code)}</code>, "
     yield f"<code>{text(row.page)}</code>, {_reference(row.reference)}</dd>\n"
     yield "</dl>\n</article>\n"
@@ -236,16 +299,15 @@ def _reference(reference: str) -> str:
 
 
 def _sizes(view: View) -> Iterator[str]:
+    if not view.sizes:
+        return
     yield _p(
-        "A pod whose one container asks for so many devices, and for nothing else, would be "
-        "answered like this. " + (f"{view.kubelet}." if view.kubelet else ""),
+        "Whether the kubelet would admit a pod with one container that requests these devices and "
+        "nothing else." + (f" {view.kubelet}." if view.kubelet else ""),
         "faint",
     )
-    if not view.sizes:
-        yield _p("Nothing is offered to the kubelet.")
-        return
     yield from _table(
-        "Which requests the kubelet would admit now",
+        "Admission by number of devices",
         ("Resource", "Devices", "Answer", "Details"),
         ((text(row.resource), _size(row), _verdict(row), text(row.text)) for row in view.sizes),
     )
@@ -262,10 +324,9 @@ def _verdict(row: SizeRow) -> str:
 
 def _allocations(view: View) -> Iterator[str]:
     if not view.allocations:
-        yield _p("No container was given devices since the daemon started.")
         return
     yield from _table(
-        "The latest first",
+        "Latest first",
         ("Time", "Resource", "Devices", "Chosen by", "Why"),
         (
             tuple(map(text, (row.at, row.resource, row.devices, row.by, row.text)))
@@ -277,12 +338,12 @@ def _allocations(view: View) -> Iterator[str]:
 def _resources(view: View) -> Iterator[str]:
     if view.resources:
         yield from _table(
-            "Resources that are offered to the kubelet",
+            "Resources advertised to the kubelet",
             (
                 "Resource",
                 "Devices",
                 "Registration",
-                "Socket or problem",
+                "Socket or error",
                 "Placement",
                 "Allocations",
             ),
@@ -295,23 +356,23 @@ def _resources(view: View) -> Iterator[str]:
                     else '<span class="bad">✗ not registered</span>',
                     text(row.problem or row.socket or "none"),
                     text(row.placement),
-                    f"{row.allocations} since the start",
+                    f"{row.allocations} since the daemon started",
                 )
                 for row in view.resources
             ),
         )
-    else:
-        yield _p("Nothing is offered to the kubelet.")
+    elif view.gpus:
+        yield _p("No resource is advertised to the kubelet.")
     for reason in view.refusals:
-        yield _p(f"Not offered: {reason}", "warn")
+        yield _p(f"Not advertised: {reason}", "warn")
 
 
 def _labels(view: View) -> Iterator[str]:
-    if view.labels is None:
-        yield _p("No labels are published.")
+    if not view.labels:
         return
-    outputs = ", ".join(view.label_outputs)
-    yield f"<details>\n<summary>{len(view.labels)} labels, to {text(outputs)}</summary>\n"
+    count, outputs = _counted(len(view.labels), "label"), ", ".join(view.label_outputs)
+    whither = f"published to {outputs}" if outputs else "computed, not published"
+    yield f"<details>\n<summary>{count}, {text(whither)}</summary>\n"
     yield from _table(
         "Labels",
         ("Key", "Value"),
@@ -325,11 +386,10 @@ def _labels(view: View) -> Iterator[str]:
 
 def _xids(view: View) -> Iterator[str]:
     if not view.xids:
-        yield _p("No XID was reported since the daemon started.")
         return
     yield from _table(
-        "Errors that the driver reported since the daemon started",
-        ("GPU", "XID", "Times", "Meaning", "What NVIDIA says to do"),
+        "Since the daemon started",
+        ("GPU", "XID", "Count", "Meaning", "NVIDIA's recommended action"),
         (
             tuple(map(text, (row.gpu, row.code, row.count, row.meaning, row.action)))
             for row in view.xids
@@ -341,19 +401,28 @@ def _p(sentence: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text(sentence)}</p>\n' if kind else f"<p>{text(sentence)}</p>\n"
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a table of *rows*, cells of HTML; on a narrow page each row is a block.
+def _table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    brief: Container[str] = (),
+) -> Iterator[str]:
+    """Yield a table of *rows*, cells of HTML, without columns that are empty in all rows.
 
-    The roles keep it a table for screen readers there, where its boxes are none.
+    On a narrow page each row is a block, and the rows whose first cell is in *brief* are one line
+    of three cells. The roles keep it a table for screen readers there.
     """
+    rows = tuple(rows)
+    kept = [at for at in range(len(heads)) if any(row[at] for row in rows)]
     yield f'<table role="table">\n<caption>{text(caption)}</caption>\n'
     yield '<thead role="rowgroup"><tr role="row">'
-    yield "".join(f'<th role="columnheader" scope="col">{text(head)}</th>' for head in heads)
+    yield "".join(f'<th role="columnheader" scope="col">{text(heads[at])}</th>' for at in kept)
     yield '</tr></thead>\n<tbody role="rowgroup">\n'
-    for first, *others in rows:
-        yield f'<tr role="row"><th role="rowheader" scope="row">{first}</th>'
-        for head, cell in zip(heads[1:], others, strict=True):
-            empty = "" if cell else ' class="none"'
-            yield f'<td role="cell" data-label="{text(head)}"{empty}>{cell}</td>'
+    for row in rows:
+        kind = ' class="brief"' if row[0] in brief else ""
+        yield f'<tr role="row"{kind}><th role="rowheader" scope="row">{row[0]}</th>'
+        for at in kept[1:]:
+            empty = "" if row[at] else ' class="none"'
+            yield f'<td role="cell" data-label="{text(heads[at])}"{empty}>{row[at]}</td>'
         yield "</tr>\n"
     yield "</tbody>\n</table>\n"

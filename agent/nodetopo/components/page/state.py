@@ -33,6 +33,7 @@ class PageState:
         reports: ``health`` and ``audit``, if available.
         allocations: the latest, newest first.
         pods: ``None`` if no setting lets the daemon list them, or the kubelet did not answer.
+        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods; ``None`` if unknown.
         pod_names: names and uids of the pods in *pods* and *reports*.
         shows_pods: whether to show names of pods.
         labels: to be published; ``None`` where labels are off.
@@ -55,6 +56,7 @@ class PageState:
     reports: Mapping[str, Report] = field(default_factory=dict)
     allocations: tuple[LoggedAllocation, ...] = ()
     pods: ListedPods | None = None
+    pods_measured: Mapping[str, int] | None = None
     pod_names: frozenset[str] = frozenset()
     shows_pods: bool = False
     labels: Mapping[str, str] | None = None

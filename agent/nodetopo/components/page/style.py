@@ -75,6 +75,28 @@ def _dark_drawing() -> str:
     )
 
 
+_STEPS = (720, 960, 1200, 1440, 1720, 2000, 2400)
+"""Widths of a window in CSS pixels from which a whole drawing is shown; below, its pieces."""
+
+_LEAST_SCALE, _AROUND = 0.6, 34
+"""How far a whole drawing shrinks, which leaves letters of 6 pixels; what stands beside it."""
+
+
+def whole_class(width: float) -> str:
+    """Return the class of a whole drawing of *width*: from which width of a window it is shown."""
+    needed = width * _LEAST_SCALE + _AROUND
+    return f"from-{next((step for step in _STEPS if step >= needed), _STEPS[-1])}"
+
+
+def _forms() -> str:
+    """Return which of the two forms of the drawing is shown."""
+    return "".join(
+        f"@media (max-width:{step - 1}px){{.from-{step}{{display:none}}"
+        f".from-{step}+.pieces{{display:flex}}}}\n"
+        for step in _STEPS
+    )
+
+
 STYLE = f"""
 :root{{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#5c5c5c;--line:#d5d5d0;
 --card:#f6f6f4;--good:#006b4d;--warn:#7a5200;--bad:#a33c00;--link:#005a8c}}
@@ -85,8 +107,7 @@ STYLE = f"""
 body{{margin:0;padding:0 1rem 2rem;background:var(--ground);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI","Liberation Sans","DejaVu Sans",sans-serif;
 overflow-wrap:anywhere}}
-header,footer,section{{max-width:80rem}}
-#drawing{{max-width:none}}
+p,ul,article{{max-width:80rem}}
 h1{{font-size:1.5rem;margin:1rem 0 .25rem}}
 h2{{font-size:1.15rem;margin:2rem 0 .5rem;padding-top:.75rem;border-top:1px solid var(--line)}}
 h3{{font-size:1rem;margin:0}}
@@ -99,8 +120,11 @@ code{{font-family:ui-monospace,"Liberation Mono","DejaVu Sans Mono",monospace;fo
 nav ul{{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;padding:0}}
 .verdict{{font-size:1.1rem}}
 .drawing{{overflow-x:auto;border:1px solid var(--line);border-radius:.5rem}}
-.drawing svg{{display:block;margin:0 auto}}
-.card{{background:var(--card);border-left:.3rem solid var(--line);border-radius:.3rem;
+.drawing svg{{display:block;margin:0 auto;max-width:100%;height:auto}}
+.pieces{{display:none;flex-wrap:wrap;gap:.75rem;padding:.75rem 0;border:0;align-items:flex-start}}
+.pieces svg{{margin:0}}
+.pieces ul{{flex-basis:100%;list-style:none;padding:0;color:var(--faint)}}
+{_forms()}.card{{background:var(--card);border-left:.3rem solid var(--line);border-radius:.3rem;
 padding:.6rem .8rem;margin:.6rem 0}}
 .card.fail{{border-color:var(--bad)}}.card.warn{{border-color:var(--warn);font-weight:inherit;
 color:inherit}}
@@ -111,7 +135,7 @@ th,td{{text-align:left;vertical-align:top;padding:.3rem .6rem .3rem 0;
 border-bottom:1px solid var(--line)}}
 thead th{{color:var(--faint);font-weight:600;white-space:nowrap;overflow-wrap:normal}}
 tbody th,td{{min-width:4.5rem}}
-td span{{white-space:nowrap}}
+td span,.verdict span{{white-space:nowrap}}
 tbody th{{font-weight:600}}
 summary{{cursor:pointer}}
 footer{{padding-top:.5rem;border-top:1px solid var(--line);color:var(--faint);font-size:.9rem}}
@@ -121,7 +145,10 @@ table,tbody,tr,th,td,caption{{display:block}}
 tr{{border-bottom:1px solid var(--line);padding:.3rem 0}}
 tbody th,td{{border:0;padding:.05rem 0}}
 td[data-label]::before{{content:attr(data-label) ": ";color:var(--faint)}}
-td.none{{display:none}}}}
+td.none{{display:none}}
+.brief{{display:flex;gap:0 .8rem}}.brief th,.brief td{{min-width:0}}
+.brief td:nth-child(n+4),.brief td::before{{display:none}}
+.verdict span{{white-space:normal}}}}
 """
 
 POLICY = (

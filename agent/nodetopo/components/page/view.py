@@ -1,10 +1,11 @@
-"""The status page as rows of text: one content for HTML and for JSON.
+"""The rows of the status page, made from the state of the daemon.
 
 Names of pods are left out here, unless a setting allows them, so that no rendering can show them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -12,12 +13,26 @@ from itertools import groupby
 from nodetopo.admission.sizes import MOST_SIZES, SizeAdmission, admitted_sizes
 from nodetopo.checks.engine import Report, Result
 from nodetopo.checks.rule import Area, Finding, Rule, Verdict
+from nodetopo.components.page.rows import (
+    AllocationRow,
+    FindingRow,
+    GpuRow,
+    ReportRow,
+    ResourceRow,
+    SizeRow,
+    Summary,
+    View,
+    XidRow,
+)
 from nodetopo.components.page.state import PageState
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.kernel.shown import ListedPods
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.model.xid import xid
+from nodetopo.rdma.rails import nearest_by_gpu
+from nodetopo.topology.affinity import hca_closeness
+from nodetopo.topology.matrix import word
 from nodetopo.topology.presence import missing_text
 
 MOST_FINDINGS = 5
@@ -26,7 +41,7 @@ MOST_FINDINGS = 5
 MOST_XIDS = 50
 """Rows of XIDs."""
 
-WITHHELD = "names a pod, which `status-page-pods` would show"
+WITHHELD = "withheld: it names a pod (`status-page-pods: true` shows it)"
 
 _ABOUT_PODS = frozenset({Area.QOS, Area.PODS, Area.ALIGNMENT})
 """Areas whose findings name pods, their containers, or their processes."""
@@ -36,141 +51,6 @@ _REPLICA = re.compile(r"::[0-9]+$")
 
 PodKey = tuple[str, str]
 """Namespace and name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRow:
-    """One GPU.
-
-    Attributes:
-        state: ``healthy``, ``degraded``, ``unhealthy`` or ``unknown``.
-        reason: for a person; ``None`` for a sound GPU.
-        holders: who has it or a part of it, ``pod 1`` or a name; empty if it is free, ``None`` if
-            unknown.
-        number: of the only pod that has it, for its colour; ``None`` for none or several.
-    """
-
-    index: int
-    name: str
-    uuid: str | None
-    product: str | None
-    state: str
-    reason: str | None
-    holders: tuple[str, ...] | None
-    number: int | None = None
-    held_parts: int = 0
-    parts: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingRow:
-    """A failed check.
-
-    Attributes:
-        findings: as (subject, observed, expected); findings that name pods have empty texts if
-            names are hidden.
-        more: findings beyond those listed.
-        reference: a web page, or another text.
-    """
-
-    report: str
-    code: str
-    verdict: str
-    claim: str
-    why: str
-    remedy: str
-    reference: str
-    page: str
-    findings: tuple[tuple[str, str, str], ...]
-    more: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRow:
-    """The counts of a report, and its missing inputs: (inputs, reasons, codes of checks)."""
-
-    report: str
-    passed: int
-    warned: int
-    failed: int
-    unknown: int
-    waived: int
-    skipped: int
-    missing: tuple[tuple[str, str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeRow:
-    """Sizes of one resource with the same answer: *first* to *last*."""
-
-    resource: str
-    first: int
-    last: int
-    admitted: bool | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationRow:
-    """One allocation; *by* names the chooser of the devices."""
-
-    at: str
-    resource: str
-    devices: str
-    by: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRow:
-    """One resource; *problem* is why the kubelet does not have it, or had trouble with it."""
-
-    name: str
-    healthy: int
-    unhealthy: int
-    registered: bool
-    socket: str | None
-    problem: str | None
-    placement: str
-    allocations: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XidRow:
-    """One code of one GPU, and how often it came since the start of the daemon."""
-
-    gpu: str
-    code: int
-    count: int
-    meaning: str
-    action: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The content of the page, except the drawing."""
-
-    node: str
-    version: str
-    simulated: str | None
-    scanned_at: str | None
-    pods_listed_at: str | None
-    is_ready: bool
-    not_ready: tuple[str, ...]
-    nvml_problem: str | None
-    settings: tuple[tuple[str, str], ...]
-    gpus_missing: str | None
-    gpus: tuple[GpuRow, ...]
-    findings: tuple[FindingRow, ...]
-    reports: tuple[ReportRow, ...]
-    kubelet: str | None
-    sizes: tuple[SizeRow, ...]
-    allocations: tuple[AllocationRow, ...]
-    resources: tuple[ResourceRow, ...]
-    refusals: tuple[str, ...]
-    xids: tuple[XidRow, ...]
-    labels: Mapping[str, str] | None
-    label_outputs: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -195,6 +75,7 @@ def view(state: PageState, numbers: PodNumbers) -> View:
     """Return the content of the page for *state*."""
     node = state.snapshot
     pods = _Pods.of(state.pods, state, numbers)
+    gpus = () if node is None else tuple(_gpu_rows(node, state, pods))
     nvml = state.nvml
     problem = None
     if nvml.trouble is not None:
@@ -208,10 +89,11 @@ def view(state: PageState, numbers: PodNumbers) -> View:
         pods_listed_at=None if state.pods is None else moment(state.pods.at),
         is_ready=state.not_ready is None,
         not_ready=tuple((state.not_ready or "").splitlines()),
+        summary=_summary(state, gpus, pods),
         nvml_problem=problem,
         settings=state.settings,
         gpus_missing=None if node is None else missing_text(node),
-        gpus=() if node is None else tuple(_gpu_row(gpu, state, pods) for gpu in node.gpus),
+        gpus=gpus,
         findings=tuple(
             row
             for name, report in state.reports.items()
@@ -238,6 +120,34 @@ def view(state: PageState, numbers: PodNumbers) -> View:
         xids=tuple(_xid_rows(state)),
         labels=None if state.labels is None else dict(sorted(state.labels.items())),
         label_outputs=state.label_outputs,
+    )
+
+
+def _summary(state: PageState, gpus: Sequence[GpuRow], pods: "_Pods") -> Summary:
+    states = Counter(row.state for row in gpus)
+    measured = state.pods_measured
+    # A check that several reports make counts once, by its worst verdict.
+    worst = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+    verdicts: dict[str, Verdict] = {}
+    for report in state.reports.values():
+        for result in report.results:
+            code, verdict = result.rule.code, result.verdict
+            if verdict not in worst or result.waived is not None:
+                continue
+            verdicts[code] = min(verdicts.get(code, verdict), verdict, key=worst.index)
+    checks = Counter(verdicts.values()) if state.reports else None
+    return Summary(
+        gpus=None if state.snapshot is None else len(gpus),
+        healthy=states["healthy"],
+        degraded=states["degraded"],
+        unhealthy=states["unhealthy"],
+        unknown=states["unknown"],
+        pods=None if pods.holders is None else len(pods.numbers),
+        misaligned=None if measured is None else measured.get("misaligned", 0),
+        unmeasured=None if measured is None else measured.get("unknown", 0),
+        failed=None if checks is None else checks[Verdict.FAIL],
+        warned=None if checks is None else checks[Verdict.WARN],
+        undecided=None if checks is None else checks[Verdict.UNKNOWN],
     )
 
 
@@ -310,7 +220,20 @@ def gpus_by_id(snapshot: Snapshot) -> Mapping[str, str]:
     return owners
 
 
-def _gpu_row(gpu: Gpu, state: PageState, pods: _Pods) -> GpuRow:
+def _gpu_rows(node: Snapshot, state: PageState, pods: _Pods) -> Iterator[GpuRow]:
+    nearest, distances = nearest_by_gpu(node), hca_closeness(node)
+    for gpu in node.gpus:
+        near = None if nearest is None else sorted(nearest.get(gpu.index, ()))
+        if near == [] and node.hcas:
+            near = None  # there are HCAs, of unknown distance
+        names = None if near is None else tuple((node.hcas or ())[at].name for at in near)
+        distance = word(distances[gpu.index, near[0]]) if near else None
+        yield _gpu_row(gpu, state, pods, (names, distance))
+
+
+def _gpu_row(
+    gpu: Gpu, state: PageState, pods: _Pods, hcas: tuple[tuple[str, ...] | None, str | None]
+) -> GpuRow:
     verdict = None if state.health is None else state.health.get(gpu.id)
     reason = None if verdict is None else verdict.said or verdict.reason
     if gpu.is_lost:
@@ -335,6 +258,10 @@ def _gpu_row(gpu: Gpu, state: PageState, pods: _Pods) -> GpuRow:
         state=word,
         reason=reason,
         holders=None if held is None else tuple(sorted(pods.words[key] for key in held)),
+        numa_node=gpu.numa_node,
+        pci=None if gpu.pci is None else str(gpu.pci),
+        nearest_hcas=hcas[0],
+        hca_distance=hcas[1],
         number=None if only is None else pods.numbers[only],
         held_parts=sum(held.values()) if held else 0,
         parts=len(gpu.mig.instances) if gpu.mig is not None and gpu.is_divided else 0,
@@ -432,7 +359,7 @@ def _size_rows(state: PageState) -> Iterator[SizeRow]:
 
 def _answer(one: SizeAdmission) -> str:
     if one.admitted is None:
-        return f"not known without {', '.join(one.missing)}"
+        return f"unknown without {', '.join(one.missing)}"
     if not one.admitted:
         return one.reason or "rejected"
     if one.numa_nodes is None:

@@ -1,0 +1,175 @@
+"""The rows of the status page: one content for HTML and for JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """One GPU.
+
+    Attributes:
+        state: ``healthy``, ``degraded``, ``unhealthy`` or ``unknown``.
+        reason: for a person; ``None`` for a sound GPU.
+        holders: who has it or a part of it, ``pod 1`` or a name; empty if it is free, ``None`` if
+            unknown.
+        numa_node: ``None`` if unknown.
+        pci: address; ``None`` if unknown.
+        nearest_hcas: the HCAs with the least distance, and of these the fastest; empty if the node
+            has none for jobs, ``None`` if unknown.
+        hca_distance: to them, as in `topo matrix`; ``None`` without them.
+        number: of the only pod that has it, for its colour; ``None`` for none or several.
+    """
+
+    index: int
+    name: str
+    uuid: str | None
+    product: str | None
+    state: str
+    reason: str | None
+    holders: tuple[str, ...] | None
+    numa_node: int | None
+    pci: str | None
+    nearest_hcas: tuple[str, ...] | None
+    hca_distance: str | None
+    number: int | None = None
+    held_parts: int = 0
+    parts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRow:
+    """A failed check.
+
+    Attributes:
+        findings: as (subject, observed, expected); findings that name pods have empty texts if
+            names are hidden.
+        more: findings beyond those listed.
+        reference: a web page, or another text.
+    """
+
+    report: str
+    code: str
+    verdict: str
+    claim: str
+    why: str
+    remedy: str
+    reference: str
+    page: str
+    findings: tuple[tuple[str, str, str], ...]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """The counts of a report, and its missing inputs: (inputs, reasons, codes of checks)."""
+
+    report: str
+    passed: int
+    warned: int
+    failed: int
+    unknown: int
+    waived: int
+    skipped: int
+    missing: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRow:
+    """Sizes of one resource with the same answer: *first* to *last*."""
+
+    resource: str
+    first: int
+    last: int
+    admitted: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRow:
+    """One allocation; *by* names the chooser of the devices."""
+
+    at: str
+    resource: str
+    devices: str
+    by: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRow:
+    """One resource; *problem* is why the kubelet does not have it, or had trouble with it."""
+
+    name: str
+    healthy: int
+    unhealthy: int
+    registered: bool
+    socket: str | None
+    problem: str | None
+    placement: str
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidRow:
+    """One code of one GPU, and how often it came since the start of the daemon."""
+
+    gpu: str
+    code: int
+    count: int
+    meaning: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The node in one line. ``None`` is unknown.
+
+    Attributes:
+        gpus: ``None`` before the first scan.
+        healthy, degraded, unhealthy, unknown: GPUs by state.
+        pods: that hold GPUs.
+        misaligned: pods whose GPUs, HCAs, CPUs and memory could be on fewer NUMA nodes.
+        unmeasured: pods that cannot be measured.
+        failed, warned, undecided: checks by verdict, each counted once.
+    """
+
+    gpus: int | None
+    healthy: int
+    degraded: int
+    unhealthy: int
+    unknown: int
+    pods: int | None
+    misaligned: int | None
+    unmeasured: int | None
+    failed: int | None
+    warned: int | None
+    undecided: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The content of the page, except the drawing."""
+
+    node: str
+    version: str
+    simulated: str | None
+    scanned_at: str | None
+    pods_listed_at: str | None
+    is_ready: bool
+    not_ready: tuple[str, ...]
+    summary: Summary
+    nvml_problem: str | None
+    settings: tuple[tuple[str, str], ...]
+    gpus_missing: str | None
+    gpus: tuple[GpuRow, ...]
+    findings: tuple[FindingRow, ...]
+    reports: tuple[ReportRow, ...]
+    kubelet: str | None
+    sizes: tuple[SizeRow, ...]
+    allocations: tuple[AllocationRow, ...]
+    resources: tuple[ResourceRow, ...]
+    refusals: tuple[str, ...]
+    xids: tuple[XidRow, ...]
+    labels: Mapping[str, str] | None
+    label_outputs: tuple[str, ...]
