@@ -23,6 +23,7 @@ GENERATORS = (
     "health",
     "metrics",
     "alerts",
+    "troubleshoot",
     "distributions",
     "chart",
     "own-node",

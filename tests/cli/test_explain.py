@@ -34,7 +34,7 @@ QUESTIONS = {
 def test_a_check_has_its_facts(cli: Cli) -> None:
     done = cli("explain", "kub-003")
     assert done.code == 0
-    assert done.out.startswith("KUB-003: the Topology Manager aligns devices with CPUs\n\n")
+    assert done.out.startswith("KUB-003: Topology Manager policy\n\n")
     assert "severity" in done.out
 
 
