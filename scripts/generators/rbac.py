@@ -58,6 +58,9 @@ adds a ValidatingAdmissionPolicy that does: it refuses writes to other Nodes, to
 labels, and in the name of other programs.
 [threat-model.md](../internals/threat-model.md#the-api-server) lists the proofs.
 
+The overlay `openshift` also adds a SecurityContextConstraints object for the service account:
+[distributions.md](distributions.md).
+
 Commands on your workstation (`nodetopo export`, `doctor`, `explain-claim`, `cleanup`) use the
 rights of your kubeconfig: all of them list Nodes, `explain-claim` also reads ResourceClaims and
 ResourceSlices, and `cleanup` also patches Nodes. `kubectl nodetopo NODE` needs `list` on pods and

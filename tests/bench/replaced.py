@@ -2,8 +2,8 @@
 
 NVIDIA's device plugin and GPU Feature Discovery, built from the Go proxy as the lab builds them, on
 the fake machine of :mod:`tests.bench.footprint_lab`, which measures nodetopo. NFD's worker is
-measured if the path of the program is given: it is no package that the proxy can install. Needs
-root, as the lab does.
+measured, without publishing, if the path of the program is given: `go install` cannot build it.
+Needs root, as the lab does.
 """
 
 import os
@@ -27,6 +27,17 @@ from tests.lab.nvidia.machines import of_shape
 
 SETTLED_S = 30.0
 """After the start: GFD and the worker have written their labels, the plugin is registered."""
+
+
+_KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: none, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: none, user: {}}]
+contexts: [{name: none, context: {cluster: none, user: none}}]
+current-context: none
+"""
+"""The worker wants one, although it publishes nothing."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -64,7 +75,11 @@ def measure(home: Path, worker: Path | None) -> Iterator[tuple[str, Process]]:
     with running(discovery, variables) as pid:
         yield "GPU Feature Discovery", process_of(pid)
     if worker is not None:
-        with running((str(worker), "-no-publish"), {}) as pid:
+        kubeconfig = home / "kubeconfig"
+        kubeconfig.write_text(_KUBECONFIG, "utf-8")
+        flags = ("-no-publish", "-no-owner-refs", f"-kubeconfig={kubeconfig}")
+        names = {"NODE_NAME": "n", "KUBERNETES_NAMESPACE": "n"}
+        with running((str(worker), *flags), names) as pid:
             yield "NFD's worker", process_of(pid)
 
 
