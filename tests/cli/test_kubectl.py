@@ -209,6 +209,13 @@ def test_an_archive_is_written_on_this_machine_for_its_owner_only(
     )
 
 
+def test_without_a_word_it_prints_its_help(plugin: Plugin) -> None:
+    bare = plugin()
+    assert (bare.code, bare.err) == (0, "")
+    assert bare.out.startswith("usage: kubectl nodetopo ")
+    assert bare == plugin("--help")
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
