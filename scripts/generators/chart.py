@@ -283,16 +283,16 @@ def readme() -> str:
     lines = [
         "# nodetopo",
         "",
-        "The chart of nodetopo. [Install](../../docs/operate/install.md) describes what it does",
-        "and what each component adds; this page lists its values.",
-        "`scripts/generate chart` makes it from `values.yaml`.",
+        "This page lists the values of the Helm chart. See",
+        "[Install](../../docs/operate/install.md) for the objects and the components.",
+        "`scripts/generate chart` makes this page from `values.yaml`.",
         "",
         "```",
         "helm install nodetopo oci://ghcr.io/OWNER/charts/nodetopo --version 0.1.0 \\",
         "  --namespace nodetopo --create-namespace",
         "```",
         "",
-        "| value | default | |",
+        "| value | default | meaning |",
         "| --- | --- | --- |",
     ]
     lines += [f"| `{path}` | `{default}` | {text} |" for path, default, text in _rows()]

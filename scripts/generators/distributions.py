@@ -30,9 +30,9 @@ resources:
 _PAGE = """\
 # Distributions
 
-Distributions of Kubernetes keep the configuration of the container runtime and of the kubelet in
-different places. Choose yours, so that the agent can read them. Generated from
-`deploy/helm/files/distributions.yaml`.
+Distributions of Kubernetes keep the configuration of the container runtime and of the kubelet at
+different paths. Choose your distribution, so that the agent can read these files. This page is
+generated from `deploy/helm/files/distributions.yaml`.
 
 With Helm, set the value `distribution`. With the manifests, apply the overlay of the same name:
 
@@ -43,31 +43,30 @@ kubectl apply -k "https://github.com/OWNER/nodetopo//deploy/daemonset/overlays/r
 ```
 
 For kubeadm and kind, use the chart's or the manifests' defaults, or the overlay `kubeadm`. To add
-[components](install.md#components), use the overlay as a resource of your own kustomization.
+[components](install.md#components), use the overlay as a resource in your own kustomization.
 
-Without these files, `device-list-strategy: auto` doesn't know how the runtime takes devices and
-uses CDI, and the checks RUN-* and KUB-* that need them are unknown.
+Without these files, `device-list-strategy: auto` can't detect the runtime's settings and uses CDI,
+and the checks RUN-* and KUB-* that need them are unknown.
 
-| distribution | value and overlay | mounts, read-only | RuntimeClass | good to know |
+| distribution | value and overlay | mounts, read-only | RuntimeClass | notes |
 | --- | --- | --- | --- | --- |
 """
 
 _FOOT = """
-On every distribution but Talos and Bottlerocket, the CDI directories `/etc/cdi` and `/run/cdi`,
-the toolkit's directory `/etc/nvidia-container-runtime` and `/usr/local` are mounted as well. The
-container runtime creates the first three, empty, if they don't exist. No other directory is
-created on the host. If a path in the table is missing, the pod doesn't start, and its Events name
-the path: check that you chose the right distribution.
+On every distribution except Talos and Bottlerocket, these directories are mounted too: the CDI
+directories `/etc/cdi` and `/run/cdi`, the toolkit's directory `/etc/nvidia-container-runtime`, and
+`/usr/local`. The container runtime creates the first three, empty, if they don't exist. No other
+directory is created on the host. If a path in the table is missing, the pod doesn't start, and its
+Events name the path. Check that you chose the right distribution.
 
-The kubelet's files are not all: flags of its command line win over them, and the pod sees no
-process of the host. To audit the settings that are in force, add the component `configz`
-(Kubernetes 1.33 or later).
+The kubelet's command-line flags take precedence over its files, and the pod can't see processes of
+the host. To audit the effective settings, add the component `configz` (Kubernetes 1.33 or later).
 
-On k0s and MicroK8s, the kubelet's root directory differs. The overlay and the chart take its
-`pod-resources` from there; `kubeletRootDir` overrides it.
+On k0s and MicroK8s, the kubelet's root directory differs. The overlay and the chart mount
+`pod-resources` from that directory; `kubeletRootDir` overrides it.
 
-Tests compose the files of each distribution, mount them as the rendered manifests do, and run the
-readers on the result. The overlays were not tried on clusters of these distributions.
+Tests compose the files of each distribution, mount them as the rendered manifests do, and read the
+result. The overlays have not been tried on clusters of these distributions.
 """
 
 

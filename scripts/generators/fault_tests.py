@@ -16,7 +16,7 @@ _TEST = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 _INTRODUCTION = """\
 # Tests of the promises
 
-Which test verifies which promise of [faults.md](faults.md).
+This page lists the tests that verify each promise of [faults.md](faults.md).
 
 This page is generated from `tests/faults.yaml` by `scripts/generate`.
 """

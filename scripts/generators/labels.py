@@ -20,8 +20,8 @@ _USES = (
         "the levels `nvlink-domain`, `nvlink-partition`, `kubernetes.io/hostname`",
     ),
     (
-        "have racks (NVL72) and single machines (HGX) in one Topology",
-        "the same: on a machine of its own the domain ends at the machine",
+        "combine racks (NVL72) and single machines (HGX) in one Topology",
+        "the same: for a single machine, the domain is the machine",
     ),
     (
         "choose machines by how their GPUs are joined",
@@ -32,20 +32,20 @@ _USES = (
         "`rdma`, `rdma-nics`, `rdma-rate`, `rdma-rails`, `gpu-nic`, `gdr`, `data-direct`",
     ),
     (
-        "choose machines on which pods may share HCAs without a network plugin",
+        "choose machines on which pods can share HCAs without a network plugin",
         "`rdma-netns`",
     ),
     (
-        "choose machines where pods are aligned",
+        "choose machines that align pods",
         "`tm-policy`, `tm-scope`, `cpu-manager`, `memory-manager`",
     ),
     (
-        "have machines of one build only, or find the odd one out",
+        "choose machines of one build, or find a machine that differs",
         "`shape`, `gpus-per-numa`, `rdma-nics-per-numa`",
     ),
     (
-        "keep jobs off machines that lost a part",
-        f"`topology-ok`; the annotation `{REASON_KEY}` says which",
+        "keep jobs off machines with a lost part",
+        f"`topology-ok`; the annotation `{REASON_KEY}` names the part",
     ),
 )
 """Goals, and the labels that serve them."""
@@ -54,10 +54,9 @@ _USES = (
 _FAMILY = """\
 # Topology labels
 
-What each label of `gpu.topology/` says is in [labels.md](labels.md); this page says what they
-are for. The prefix can be changed. All values are static: no counters, no times, nothing that
-changes with a pod, because a scheduler such as Kueue rebuilds its tree whenever a label of a
-node changes.
+This page explains how to use the labels below `gpu.topology/`; [labels.md](labels.md) describes
+each label. You can change the prefix. All values are static, without counters or times, and do not
+change with pods: a scheduler such as Kueue rebuilds its tree each time a label of a node changes.
 
 This page is generated from `agent/nodetopo/components/labels/levels.py`.
 
@@ -65,54 +64,54 @@ This page is generated from `agent/nodetopo/components/labels/levels.py`.
 
 
 _LEVELS = """
-Schedulers drop a node that lacks any label of their levels. A machine whose GPUs are joined by
-PCIe alone, or are all in MIG mode, has no `nvlink-domain`: give such nodes a Topology without
+Schedulers ignore a node that lacks any label of their levels. A machine whose GPUs are connected
+by PCIe only, or are all in MIG mode, has no `nvlink-domain`. Give such nodes a Topology without
 that level.
 
 ## Not published
 
 - `topology.kubernetes.io/numa-node`: the prefix is reserved for Kubernetes, and a node has
-  several NUMA nodes, so one value would be wrong for most of its GPUs. `gpus-per-numa` says how
-  they are spread; which NUMA node can still take a pod is the business of a
-  NodeResourceTopology object.
-- `node-role.kubernetes.io/mig-enabled`: reserved as well. KAI, which reads it, also knows a MIG
-  node by its `nvidia.com/mig-*` resources; for people there is `gpu.topology/mig-enabled`.
+  several NUMA nodes, so one value would be wrong for most of its GPUs. `gpus-per-numa` shows their
+  distribution; a NodeResourceTopology object shows the NUMA nodes that still have room for a pod.
+- `node-role.kubernetes.io/mig-enabled`: this prefix is reserved too. KAI, which reads the label,
+  also recognizes a MIG node by its `nvidia.com/mig-*` resources. `gpu.topology/mig-enabled` has
+  the same information for users.
 
 ## Tiers
 
-On request a node also gets `gpu.topology/tier-0`, `tier-1` and so on: the places around it in
-the network, 0 the nearest switch, under one name in every cloud. They come from the labels that
-the cloud or Topograph has put on the Node. The first of these platforms whose tier 0 is there
-counts, or the one that is asked for by name:
+On request, a node also gets `gpu.topology/tier-0`, `tier-1` and so on. They name the node's places
+in the network, with the same keys in every cloud; 0 is the nearest switch. nodetopo derives them
+from the labels that the cloud or Topograph has put on the Node. It uses the platform that you
+select by name, or else the first of these platforms whose tier 0 exists:
 
 """
 
 
 _TIERS = f"""
 Region and zone keep their well-known labels. A tier whose label is missing or empty is left
-out, the others keep their numbers. On Amazon's instance types of four layers tier 0 is layer 4,
-on the others layer 3: do not mix them under one Topology.
+out; the other tiers keep their numbers. On Amazon's instance types of four layers, tier 0 is layer
+4; on the others, it is layer 3. Do not mix them in one Topology.
 
-A name becomes a value as it is, unless it has over 63 characters, a dot, or a character that a
-label cannot hold: then it is `x` and the FNV-1a digest of the name, which for long names is what
-Topograph writes. Dots are out because KAI joins the values of all levels with them, and would
-take `r.1` in `a` for `1` in `a.r`.
+A name becomes a label value unchanged, unless it has more than 63 characters, a dot, or a character
+that a label cannot hold. The value is then `x` and the FNV-1a digest of the name; for long names,
+Topograph writes the same. Dots are excluded because KAI joins the values of all levels with dots,
+and would confuse `r.1` in `a` with `1` in `a.r`.
 
-Where no platform fits, a file says it, by labels of your own or node by node, tier 0 first, up
-to {MAX_TIERS} tiers:
+If no platform matches, a file can define up to {MAX_TIERS} tiers, by your labels or for each node,
+tier 0 first:
 
 ```yaml
 labels: [example.com/rack, example.com/block]
-nodes:              # a node that is named here needs no labels
+nodes:              # a node that is listed here needs no labels
   gpu-17: [r2, b3]
 qualified: true     # the default: rack r2 of block b3 becomes b3__r2
 ```
 
-What the file says of a tier counts before what a platform says; the platform's other tiers stay.
-Tiers are not made of tiers: the file names labels of other programs.
+A tier in the file takes precedence over the same tier of a platform; the platform's other tiers
+stay. The file must name labels of other programs, not tiers.
 
-Most schedulers take a value for the same place wherever they meet it, so rack `r2` of two
-blocks would be one rack; `qualified: false` leaves the names alone where they are unique.
+Most schedulers treat equal values as one place, so rack `r2` of two blocks would be one rack. If
+your names are unique, `qualified: false` keeps them unchanged.
 """
 
 
@@ -143,40 +142,42 @@ def _topology_row(platform: Platform) -> str:
 _INTRODUCTION = """\
 # Labels
 
-Published on the Node by server-side apply under the field manager `nodetopo`, written only
-when a value changes, removed only when a complete scan shows that the fact is gone: never
-at shutdown, and never because NVML did not answer.
+nodetopo publishes these labels on the Node by server-side apply with the field manager `nodetopo`.
+It writes them only when a value changes. It removes a label only when a complete scan shows that
+the device or feature is gone: never at shutdown, and never because NVML did not answer.
 
-Values are cut to what Kubernetes accepts: characters outside `A-Z a-z 0-9 - _ .` are
-dropped, spaces become hyphens, 63 characters at most, a letter or digit at both ends. A
-label of which nothing is left, or whose fact is unknown, is absent; the others stay.
+nodetopo adapts values to the rules of Kubernetes: it drops characters outside `A-Z a-z 0-9 - _ .`,
+turns spaces into hyphens, and keeps at most 63 characters, with a letter or digit at both ends. A
+label is absent if its value is unknown or if no valid character remains; the other labels stay.
 
 The `nvidia.com/gpu.*`, `cuda.*`, `mig.*`, `mig-<profile>.*`, `mps.*` and `vgpu.*` labels carry
-the values of GPU Feature Discovery v0.19.0, so selectors written for it keep working. The lab
-runs both on the same machines and compares them key by key. Different on purpose:
+the values of GPU Feature Discovery (GFD) v0.19.0, so selectors written for GFD keep working. The
+lab runs both programs on the same machines and compares them key by key. nodetopo differs
+deliberately:
 
-- no `nvidia.com/gfd.timestamp`: a label that changes at each start wakes every scheduler;
-- no label with an empty value: a driver version of two parts has no revision, and
-  `MIG-INVALID` no sharing strategy;
-- one deterministic model on nodes with several, where GFD's answer varies from run to run;
-- values that the API server refuses are made valid: characters at the edges are trimmed, and
-  more than 63 are cut, the model before `MIG-<profile>` and `SHARED`;
-- a lost GPU, or a driver version in another form, silences GFD altogether; here a label that
-  depends on what a lost GPU did not say stays as it is, is absent on a first start, and the others
-  are written;
-- `nvidia.com/gpu.clique` waits until all GPUs of the node are registered with the fabric, and is
-  absent where one of them reports a cluster UUID of zeros beside others that have one;
-- `nvidia.com/gpu.clique` is also absent where NVLink cannot lead to other nodes, whatever cluster
-  the driver names: H100 boards have been seen to name one. Only GPUs with a chip-to-chip link to
-  their CPU (NVLink-C2C), or whose name is that of a superchip (GH200, GB200, GB300), can be part of
-  a multi-node fabric. A later product without either needs a new release, or a label by GFD or
-  NVIDIA's DRA driver (`publish-clique`);
-- `nvidia.com/vgpu.present` is `true` where NVML says that a GPU is a virtual one, even if PCI
-  config space lacks NVIDIA's capability; it is `false` also without the right to read that space,
-  and absent from a node without GPUs;
-- compute capability 13 is `rubin`, as GFD says from v0.20.0 on.
+- It writes no `nvidia.com/gfd.timestamp`, because a label that changes at each start wakes every
+  scheduler.
+- It writes no label with an empty value: a driver version of two parts has no revision, and
+  `MIG-INVALID` no sharing strategy.
+- On nodes with several GPU models, it selects one model deterministically; GFD's answer varies
+  from run to run.
+- It corrects values that the API server rejects: it trims invalid characters at the ends, and
+  shortens values to 63 characters by cutting the model before `MIG-<profile>` and `SHARED`.
+- A lost GPU, or a driver version in another form, makes GFD write no labels. nodetopo keeps a label
+  that depends on values of a lost GPU unchanged, omits it on a first start, and writes the others.
+- `nvidia.com/gpu.clique` waits until all GPUs of the node are registered with the fabric. It is
+  absent if one GPU reports a cluster UUID of zeros while others report a UUID.
+- `nvidia.com/gpu.clique` is also absent if NVLink cannot lead to other nodes, regardless of the
+  cluster in the driver's answer: some H100 boards name one. A GPU can be part of a multi-node
+  fabric only if it has a chip-to-chip link to its CPU (NVLink-C2C), or the name of a superchip
+  (GH200, GB200, GB300). A later product without either needs a new release, or a label by GFD or
+  NVIDIA's DRA driver (`publish-clique`).
+- `nvidia.com/vgpu.present` is `true` if NVML reports a virtual GPU, even if PCI config space lacks
+  NVIDIA's capability. It is also `false` without the right to read that space, and absent on a node
+  without GPUs.
+- Compute capability 13 is `rubin`, as in GFD from v0.20.0 on.
 
-Of ours, `nvidia.com/nvlink.version` and `nvidia.com/nvswitch.present` are no labels of GFD's.
+GFD does not have the labels `nvidia.com/nvlink.version` and `nvidia.com/nvswitch.present`.
 
 `docs/reference/labels.md` is generated from `agent/nodetopo/components/labels/catalogue.py`.
 

@@ -29,16 +29,16 @@ NODES = (
 _INTRODUCTION = """\
 # Metrics
 
-Served on `--metrics-address` below `/metrics`, as Prometheus text or OpenMetrics. A scrape reads
-what is in memory: it asks neither NVML nor the API server, and opens no files but the three of
-`/proc/self` that `process_*` come from. Counters start at 0 with the process.
+nodetopo serves metrics on `--metrics-address` at `/metrics`, as Prometheus text or OpenMetrics. A
+scrape reads from memory: it calls neither NVML nor the API server, and opens only the three files
+of `/proc/self` behind `process_*`. Counters start at 0 with the process.
 
-- A fact that is unknown has no sample. Before the first scan, neither the node nor its GPUs have.
-- `gpu` is NVML's index, `uuid` the name that the GPU keeps; `nodetopo_gpu_info` joins the two, and
+- An unknown fact has no sample. Before the first scan, the node and its GPUs have none.
+- `gpu` is NVML's index, `uuid` the permanent name of the GPU; `nodetopo_gpu_info` joins the two.
   `nodetopo_node_info` has the name of the node: `nodetopo_gpu_healthy * on (cluster, job, instance)
   group_left (node) nodetopo_node_info`.
-- No pod is named.
-- `process_*` are those of the Prometheus client library: CPU, memory, open files, start time.
+- No metric names a pod.
+- `process_*` come from the Prometheus client library: CPU, memory, open files, start time.
 
 The same address serves `/healthz` and `/readyz`:
 [runbook.md](../operate/runbook.md#readiness-and-liveness).
@@ -60,32 +60,32 @@ A node without problems has at most
 
     {node} + {gpu} * GPUs + {resource} * resources + {hca} * HCAs + {port} * ports
 
-series, `process_*` included: MIG devices and replicas add none of their own, only the resources
-that they are offered as. HCAs have one port each in the table, and are offered.
+series, including `process_*`. MIG devices and replicas add no series, only their resources do. In
+the table, HCAs have one port each and are advertised.
 
 | Node | Series at most |
 | --- | --- |
 {rows}
-Problems add series, and these have limits, too:
+Problems add series, with these limits:
 
 | Metric | Series at most |
 | --- | --- |
 | `nodetopo_check_broken` | one for each check: {rules} |
-| `nodetopo_xid_events_total` | for each GPU, one for each XID that it had |
-| `nodetopo_pods_misaligned` | one for each cause, however many pods |
+| `nodetopo_xid_events_total` | one for each GPU and each of its XIDs |
+| `nodetopo_pods_misaligned` | one for each cause, regardless of the number of pods |
 | `nodetopo_probe_issues` | one for each probe |
 
-[health.md](../operate/health.md#xids) lists the XIDs; of other codes, those beyond {codes} of one
-GPU are counted as XID 0. [alignment.md](alignment.md) lists the causes.
+[health.md](../operate/health.md#xids) lists the XIDs. If one GPU has more than {codes} other codes,
+the rest count as XID 0. [alignment.md](alignment.md) lists the causes.
 
-Whatever the hardware, its drivers or a file say, no metric has more than {most} series; the rest is
+No metric has more than {most} series, regardless of hardware, drivers and files; further series are
 left out.
 
 ## The minimal set
 
-Large fleets may keep {minimal} series of a node with 8 GPUs instead of {whole}. These carry every
-critical alert, the recording rules of [alerts.md](../operate/alerts.md), and what the fleet rows of
-the dashboard show. In a PodMonitor, below `podMetricsEndpoints`:
+Large fleets can keep {minimal} series of a node with 8 GPUs instead of {whole}. These are enough
+for every critical alert, the recording rules of [alerts.md](../operate/alerts.md), and the fleet
+rows of the dashboard. In a PodMonitor, add this below `podMetricsEndpoints`:
 
 ```yaml
 metricRelabelings:
@@ -149,7 +149,7 @@ def _series() -> str:
 def _row(family: Family[Any]) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     most = "see below" if family.per is Per.PROBLEM else f"{family.most} per {family.per}"
-    when = f"where {family.when}" if family.when else "always"
+    when = f"if {family.when}" if family.when else "always"
     return (
         f"| `{family.full_name}` | {family.kind} | {labels} | {family.text}. | {when} | {most} |\n"
     )

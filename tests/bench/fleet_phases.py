@@ -64,7 +64,7 @@ class Play:
         yield self._phase("restart of all, nothing new", None, self._started)
         yield self._phase("restart of all, one label new", None, lambda: self._started(**news))
         yield self._phase("steady", self._steady_s, lambda: fleet.run(self._steady_s))
-        yield self._phase("beside it, open watches", _HELD_S, lambda: time.sleep(_HELD_S))
+        yield self._phase("steady, open watches", _HELD_S, lambda: time.sleep(_HELD_S))
         yield self._outage()
         yield self._phase("API server back after it", None, lambda: fleet.run(SETTLE_S))
         fleet.stop()

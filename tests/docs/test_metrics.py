@@ -20,7 +20,7 @@ def test_the_page_counts_the_series_of_a_gpu_and_of_a_resource() -> None:
 
 
 def test_the_minimal_set_is_as_large_as_the_page_says() -> None:
-    found = re.search(r"may keep (\d+) series of a node with 8 GPUs instead of (\d+)", page())
+    found = re.search(r"can keep (\d+) series of a node with 8 GPUs instead of (\d+)", page())
     assert found is not None
     pattern = re.compile(minimal_pattern())
     minimal = [family for family in FAMILIES if pattern.fullmatch(family.full_name)]

@@ -114,7 +114,7 @@ def test_once_says_why_a_pool_has_hcas_that_are_usually_left_out(tmp_path: Path)
     ):
         assert text in shown.stdout, text
     assert "rdma/every: its selectors" not in shown.stdout
-    assert "HCAs offered that are usually left out" in shown.stderr
+    assert "HCAs advertised that are excluded by default" in shown.stderr
 
 
 def test_once_shows_every_resource_and_what_is_not_offered() -> None:

@@ -196,7 +196,7 @@ class EventWriter(ABC):
             problem = str(answer.body.get("message") or f"HTTP {answer.status}")
             if answer.status in _INVALID or self.is_permanent(answer):
                 self._queue.drop(waiting)
-                _log.error("event refused", reason=waiting.event.reason, error=problem)
+                _log.error("event rejected", reason=waiting.event.reason, error=problem)
                 return
             retry_after_s = answer.retry_after_s
         self._silent_until = self._clock() + self._pause.next_s(retry_after_s)

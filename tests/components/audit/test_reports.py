@@ -153,7 +153,7 @@ def test_a_fault_in_a_check_is_logged_once_and_ends_nothing(
         assert [loop.step() for _ in range(2)] == [LOOK_S, LOOK_S]
         assert loop.found is None
     step(loop)
-    assert [line["event"] for line in logs] == ["health not checked: a bug of ours"]
+    assert [line["event"] for line in logs] == ["health not checked: a bug in nodetopo"]
 
 
 def test_the_verdicts_of_the_checks_are_those_of_the_latest_snapshot() -> None:

@@ -40,7 +40,7 @@ def test_a_pause_begins_and_ends_with_its_label() -> None:
     made.note(node(**{MIG_STATE: "pending"}))
     assert made.claim == "nvidia.com/mig.config.state=pending"
     assert made.text == (
-        "nvidia.com/mig.config.state=pending asks for a free driver since 2026-11-25 22:30 UTC"
+        "nvidia.com/mig.config.state=pending has requested a free driver since 2026-11-25 22:30 UTC"
     )
     made.note(node())
     assert [made.claim, made.text] == [None, None]

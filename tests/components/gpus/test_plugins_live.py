@@ -213,7 +213,7 @@ def test_gpus_are_excluded_and_given_back_while_the_plugin_goes_on() -> None:
         served.reconfigure()
         assert eventually(lambda: ids(served) == [gpu.id for gpu in WHOLE.gpus])
         assert endpoint(served) == before
-    told = [line for line in lines if line["event"] == "exclusion names no GPU"]
+    told = [line for line in lines if line["event"] == "exclusion matches no GPU"]
     assert [(line["name"], line["log_level"]) for line in told] == [("*T4*", "warning")]
 
 

@@ -27,7 +27,7 @@ def test_a_changed_file_is_applied_once(file: Path) -> None:
         assert it.poll(looks=5) == 1
         assert (it.mig, it.applied[0].mig_strategy) == ("mixed", "mixed")
         assert it.told() == [
-            ("ConfigChanged", "configuration is in force; changed: mig-strategy", False)
+            ("ConfigChanged", "configuration is active; changed: mig-strategy", False)
         ]
 
 

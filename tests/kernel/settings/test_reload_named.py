@@ -115,7 +115,7 @@ def test_a_label_that_changes_changes_the_settings_at_the_next_poll(
         assert it.poll() == 1
         assert (it.mig, it.reloader.config.name) == ("mixed", "mixed")
         assert it.told() == [
-            ("ConfigChanged", "configuration mixed is in force; changed: mig-strategy", False)
+            ("ConfigChanged", "configuration mixed is active; changed: mig-strategy", False)
         ]
         relabel(api, None, it)
         assert it.poll() == 1
@@ -132,7 +132,7 @@ def test_a_label_that_names_no_config_keeps_the_current_one_and_is_reported(
         said = (
             f"the label {LABEL} names the config 'mixd', and there is default, mixed, none, single"
         )
-        kept = f"in force is single, by label {LABEL}"
+        kept = f"single stays active, by label {LABEL}"
         assert it.told() == [("ConfigRefused", f"{said}; {kept}", True)]
         assert it.reloader.failures == 1
         write(configs / "single", "flags: {migStrategy: single}\nnodetopo: {scan-interval: 7}")
@@ -153,7 +153,7 @@ def test_a_label_that_names_no_config_at_the_start_is_told_and_the_default_serve
         (told,) = it.told()
         assert (told[0], told[2]) == ("ConfigRefused", True)
         assert "names the config 'gone'" in told[1]
-        assert "in force is default, by fallback named" in told[1]
+        assert "default stays active, by fallback named" in told[1]
 
 
 def test_the_config_in_force_stays_though_its_file_is_gone(

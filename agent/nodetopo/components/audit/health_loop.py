@@ -36,7 +36,7 @@ class HealthLoop(PeriodicLoop):
             self.found = None
             if self._problem.failed(repr(error)):
                 structlog.get_logger().exception(
-                    "health not checked: a bug of ours", problem=repr(error), exc_info=error
+                    "health not checked: a bug in nodetopo", problem=repr(error), exc_info=error
                 )
         else:
             self._problem.ended()

@@ -74,7 +74,7 @@ class AuditLoop(PeriodicLoop):
             self.found = self.listed = None
             if self._problem.failed(repr(error)):
                 log.exception(
-                    "node not audited: a bug of ours", problem=repr(error), exc_info=error
+                    "node not audited: a bug in nodetopo", problem=repr(error), exc_info=error
                 )
             return AUDIT_S
         self._problem.ended()

@@ -42,8 +42,8 @@ FAMILIES: tuple[Family[AuditReading], ...] = (
     Family(
         name="checks",
         section=Section.CHECKS,
-        text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, `unknown`, "
-        "`waived`, or `skipped` where a check says nothing about this node",
+        text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, "
+        "`unknown`, `waived`, or `skipped` if a check does not apply to this node",
         labels=("report", "verdict"),
         most=12,
         when="the checks of the report have run",
@@ -52,8 +52,8 @@ FAMILIES: tuple[Family[AuditReading], ...] = (
     Family(
         name="check_broken",
         section=Section.CHECKS,
-        text="1 for each check that fails or warns and is not waived; its code says what and why "
-        "(`nodetopo explain CODE`)",
+        text="1 for each check that fails or warns and is not waived; `nodetopo explain CODE` "
+        "explains its code",
         labels=("report", "code", "verdict"),
         per=Per.PROBLEM,
         when="a check fails or warns",
@@ -66,18 +66,18 @@ FAMILIES: tuple[Family[AuditReading], ...] = (
     Family(
         name="pods_measured",
         section=Section.PODS,
-        text="Running pods with GPUs or HCAs, by what was measured of them: `aligned`, "
-        "`misaligned`, `unknown`",
+        text="Running pods with GPUs or HCAs, by measured alignment: `aligned`, `misaligned`, "
+        "`unknown`",
         labels=("verdict",),
         most=3,
-        when="`measure-pods`, and the kubelet answered",
+        when="`measure-pods` is on and the kubelet answered",
         samples=lambda reading: by_name(reading.pods_measured),
     ),
     Family(
         name="pods_misaligned",
         section=Section.PODS,
-        text="Running pods whose GPUs, CPUs, memory or HCAs are on different NUMA nodes, by the "
-        "first cause: the code of a rule (`nodetopo explain CODE`), or a word of "
+        text="Running pods whose GPUs, CPUs, memory or HCAs are on different NUMA nodes, by "
+        "the first cause: a check code (`nodetopo explain CODE`), or a word from "
         "`docs/reference/alignment.md`",
         labels=("reason",),
         per=Per.PROBLEM,
@@ -87,7 +87,7 @@ FAMILIES: tuple[Family[AuditReading], ...] = (
     Family(
         name="pod_measurement_errors",
         section=Section.PODS,
-        text="Times that pods could not be measured, because the kubelet did not answer",
+        text="Failed measurements of pods, because the kubelet did not answer",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.pod_errors),
     ),

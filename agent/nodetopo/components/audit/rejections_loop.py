@@ -290,7 +290,7 @@ class RejectionsLoop(PeriodicLoop):
         except Exception:  # noqa: BLE001 - no pod must end what offers the GPUs
             structlog.get_logger().exception("rejection not worked out", uid=rejected.uid)
             is_answered = True
-            explanation = Explanation(text=None, missing=("an answer: a bug of ours",))
+            explanation = Explanation(text=None, missing=("an answer: a bug in nodetopo",))
         is_last = is_answered or rejected.attempts + 1 >= ATTEMPTS
         if explanation.text is None and not is_last:
             self._waiting.append(rejected._replace(attempts=rejected.attempts + 1))

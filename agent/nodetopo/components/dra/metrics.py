@@ -35,7 +35,7 @@ FAMILIES: tuple[Family[DraReading], ...] = (
     Family(
         name="dra_registered",
         section=Section.CLAIMS,
-        text="Whether the kubelet has our DRA driver",
+        text="Whether our DRA driver is registered with the kubelet",
         when=DRA_ON,
         samples=lambda reading: _dra(reading, lambda dra: int(dra.is_registered)),
     ),
@@ -49,14 +49,14 @@ FAMILIES: tuple[Family[DraReading], ...] = (
     Family(
         name="dra_gpus_claimed",
         section=Section.CLAIMS,
-        text="GPUs that those claims have, whole or in part",
+        text="GPUs of prepared ResourceClaims, whole or in part",
         when=DRA_ON,
         samples=lambda reading: _dra(reading, lambda dra: dra.claimed_gpus),
     ),
     Family(
         name="dra_slice_writes",
         section=Section.CLAIMS,
-        text="ResourceSlices of our DRA driver that were written or deleted",
+        text="Writes and deletions of our DRA driver's ResourceSlices",
         kind=MetricKind.COUNTER,
         when=DRA_ON,
         samples=lambda reading: _dra(reading, lambda dra: dra.writes),
@@ -64,7 +64,7 @@ FAMILIES: tuple[Family[DraReading], ...] = (
     Family(
         name="dra_slice_errors",
         section=Section.CLAIMS,
-        text="Attempts to write ResourceSlices that failed",
+        text="Failed writes of ResourceSlices",
         kind=MetricKind.COUNTER,
         when=DRA_ON,
         samples=lambda reading: _dra(reading, lambda dra: dra.errors),
@@ -72,14 +72,15 @@ FAMILIES: tuple[Family[DraReading], ...] = (
     Family(
         name="dra_gpus_published_twice",
         section=Section.CLAIMS,
-        text="GPUs that another DRA driver has as well; our devices of them take no new claims",
+        text="GPUs that another DRA driver publishes too; our devices of these GPUs accept no "
+        "new claims",
         when=DRA_ON,
         samples=lambda reading: _dra(reading, lambda dra: dra.shared_gpus),
     ),
     Family(
         name="dra_fields_dropped",
         section=Section.CLAIMS,
-        text="Fields of our ResourceSlices that the API server does not keep; 1 each",
+        text="1 for each field of our ResourceSlices that the API server drops",
         labels=("field",),
         most=MOST_DROPPED_FIELDS,
         when=FIELDS_DROPPED,

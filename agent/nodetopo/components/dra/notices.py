@@ -32,7 +32,8 @@ class DraNotices:
         )
         problem = (
             f"another DRA driver publishes GPUs of this node, or pods have claims of it: {counts}; "
-            "our devices of them take no new claims — turn one of the drivers off on this node"
+            "our devices of these GPUs accept no new claims — turn one of the drivers off on "
+            "this node"
         )
         over = "no other DRA driver publishes GPUs of this node"
         self._say(TWICE, problem if foreign else None, (ONCE, over))

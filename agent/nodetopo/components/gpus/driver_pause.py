@@ -68,7 +68,7 @@ class DriverPause:
             if (before is None) == (claim is None):
                 return
             if claim is None:
-                self._notify(RESUMED, f"no label asks for the driver any longer ({before})")
+                self._notify(RESUMED, f"no label requests the driver any longer ({before})")
                 self._began = None
             else:
                 self._began, self._reported_at = self._now(), self._clock()
@@ -88,7 +88,7 @@ class DriverPause:
     def _text(self) -> str | None:
         if self._claim is None or self._began is None:
             return None
-        return f"{self._claim} asks for a free driver since {self._began:%Y-%m-%d %H:%M} UTC"
+        return f"{self._claim} has requested a free driver since {self._began:%Y-%m-%d %H:%M} UTC"
 
     def _notify(self, reason: str, message: str, *, is_warning: bool = False) -> None:
         self._notices.append(

@@ -21,8 +21,8 @@ from nodetopo.model.gpu_health import GpuHealth
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.links import active_links
 
-OFFERED = "the resource is offered"
-LOOKED_UP = "HCAs are offered that are not shared, or `pod-policies` is on"
+OFFERED = "the resource is advertised"
+LOOKED_UP = "unshared HCAs are advertised, or `pod-policies` is on"
 REMAPS = "the GPU remaps rows (from A100 on) and is not in MIG mode"
 
 
@@ -73,21 +73,21 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="nvml_failures_in_a_row",
         section=Section.AGENT,
-        text="Attempts to read NVML since its last answer",
+        text="Consecutive failed NVML reads",
         is_minimal=True,
         samples=lambda reading: single(reading.nvml_failures),
     ),
     Family(
         name="driver_paused",
         section=Section.AGENT,
-        text="Whether NVML is closed because a label of the Node asks for a free driver",
+        text="Whether NVML is closed because a label of the Node requests a free driver",
         is_minimal=True,
         samples=lambda reading: single(reading.is_driver_paused),
     ),
     Family(
         name="registered",
         section=Section.KUBELET,
-        text="Whether the kubelet has the resource registered now",
+        text="Whether the resource is registered with the kubelet",
         labels=("resource",),
         per=Per.RESOURCE,
         is_minimal=True,
@@ -106,7 +106,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="hand_over_info",
         section=Section.KUBELET,
-        text="How devices reach containers: the strategies by comma (`device-list-strategy`)",
+        text="How devices reach containers: comma-separated strategies (`device-list-strategy`)",
         labels=("strategy",),
         when=OFFERED,
         samples=lambda reading: {(",".join(reading.strategies),): 1} if reading.strategies else {},
@@ -123,7 +123,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="devices",
         section=Section.KUBELET,
-        text="Devices offered, replicas included: those `healthy` are allocatable",
+        text="Advertised devices, including replicas: `healthy` devices are allocatable",
         labels=("resource", "health"),
         per=Per.RESOURCE,
         most=2,
@@ -134,7 +134,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="allocations",
         section=Section.KUBELET,
-        text="Containers that were given devices",
+        text="Containers that got devices",
         labels=("resource",),
         kind=MetricKind.COUNTER,
         per=Per.RESOURCE,
@@ -144,8 +144,8 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="requester_lookups",
         section=Section.KUBELET,
-        text="Preferred allocations for which the kubelet was asked whose they are: `known`, "
-        "`ambiguous`, or `failed` where no list came in time",
+        text="Lookups of the pod behind a preferred allocation: `known`, `ambiguous`, or "
+        "`failed` if the kubelet did not answer in time",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
         most=3,
@@ -155,7 +155,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="preferred_allocations_unchosen",
         section=Section.KUBELET,
-        text="Preferred allocations that were any valid set, because none was chosen in time",
+        text="Preferred allocations that returned any valid set, because the choice took too long",
         labels=("resource",),
         kind=MetricKind.COUNTER,
         per=Per.RESOURCE,
@@ -173,7 +173,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_info",
         section=Section.GPUS,
-        text="Identity of the GPU, to join with the other gpu metrics; empty where unknown",
+        text="Identity of the GPU, to join with the other GPU metrics; empty if unknown",
         labels=("gpu", "uuid", "pci", "model", "numa"),
         per=Per.GPU,
         when=SCANNED,
@@ -199,7 +199,8 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_recovery_action",
         section=Section.GPUS,
-        text="What the driver asks for: 0 for nothing; docs/operate/health.md has the others",
+        text="Recovery action that the driver requests: 0 for none; docs/operate/health.md "
+        "lists the others",
         labels=("gpu",),
         per=Per.GPU,
         when="the driver knows field 230",
@@ -246,7 +247,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
         text="Whether the SRAM had more uncorrectable errors than NVIDIA's threshold for an RMA",
         labels=("gpu",),
         per=Per.GPU,
-        when="NVML knows the call, from A100 on",
+        when="NVML supports the call, from A100 on",
         is_minimal=True,
         samples=_each(lambda gpu, _node: gpu.is_over_sram_threshold),
     ),
@@ -262,7 +263,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_pcie_link_width_max",
         section=Section.GPUS,
-        text="PCIe lanes possible",
+        text="Maximum PCIe lanes",
         labels=("gpu",),
         per=Per.GPU,
         when="NVML knows the link",
@@ -271,7 +272,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_nvlinks_active",
         section=Section.GPUS,
-        text="NVLinks that carry traffic",
+        text="Active NVLinks",
         labels=("gpu",),
         per=Per.GPU,
         when="NVML lists NVLinks",
@@ -304,7 +305,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_healthy",
         section=Section.HEALTH,
-        text="Whether the kubelet may hand the GPU out, by its health",
+        text="Whether the GPU is healthy and therefore allocatable",
         labels=("gpu", "uuid"),
         per=Per.GPU,
         when=SCANNED,
@@ -314,7 +315,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_degraded",
         section=Section.HEALTH,
-        text="Whether the GPU is healthy, but the last to be chosen",
+        text="Whether the GPU is healthy, but chosen last",
         labels=("gpu", "uuid"),
         per=Per.GPU,
         when=SCANNED,
@@ -324,10 +325,10 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="gpu_health_info",
         section=Section.HEALTH,
-        text="What is worst about a GPU that is not sound; sound ones have no sample",
+        text="Worst fault of an unhealthy or degraded GPU; other GPUs have no sample",
         labels=("gpu", "uuid", "class", "reason"),
         per=Per.GPU,
-        when="the GPU is not sound",
+        when="the GPU is unhealthy or degraded",
         is_minimal=True,
         samples=lambda reading: {
             (index, uuid, health.kind or "", health.reason): 1
@@ -338,7 +339,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
     Family(
         name="xid_events",
         section=Section.HEALTH,
-        text="XID errors seen; pairs of GPU and code appear with their first",
+        text="XID errors; a pair of GPU and code appears with its first error",
         labels=("uuid", "xid"),
         kind=MetricKind.COUNTER,
         per=Per.PROBLEM,

@@ -36,7 +36,7 @@ class OfferNotices:
         yield from self._by_resource(
             "ResourceConflict",
             conflicts(states),
-            ("ResourceConflictOver", "no other plugin offers {} any more"),
+            ("ResourceConflictOver", "no other plugin advertises {} now"),
         )
         yield from self._by_resource(
             "NotListed", unlisted, ("ListedAgain", "the kubelet lists the devices of {} again")
@@ -89,7 +89,7 @@ class OfferNotices:
         if now:
             yield _notice("GpusServedByDra", "; ".join(now.sentences()), is_warning=False)
         else:
-            text = "no DRA driver gives out GPUs of this node"
+            text = "no DRA driver publishes GPUs of this node"
             yield _notice("GpusOfferedAgain", text, is_warning=False)
 
     def of_cdi(self, problem: str | None) -> Iterator[Notice]:
@@ -98,7 +98,7 @@ class OfferNotices:
         if problem == before:
             return
         if problem is None:
-            text = "the CDI specification has all devices that are offered"
+            text = "the CDI specification defines all advertised devices"
             yield _notice("CdiWritten", text, is_warning=False)
         else:
             yield _notice("CdiNotWritten", problem, is_warning=True)

@@ -111,8 +111,8 @@ class OwnPods(PodWatch):
         self._post(
             PodEvent(
                 reason=UNKNOWN_POLICY,
-                message=f"annotation {ANNOTATION}: {word[:MOST_WORD_CHARS]!r} is none of {words}; "
-                "the pod is placed by the policy of the node",
+                message=f"annotation {ANNOTATION}: {word[:MOST_WORD_CHARS]!r} is not one of "
+                f"{words}; the pod is placed by the policy of the node",
                 is_warning=True,
                 key=uid,
                 namespace=name[0],

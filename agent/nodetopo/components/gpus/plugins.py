@@ -393,7 +393,7 @@ class PluginSet:
                 log.error("resource not offered", resource=refusal.resource, reason=refusal.reason)
         for name in offered.unused_exclusions:
             if name not in self._offer.unused_exclusions:
-                log.warning("exclusion names no GPU", name=name)
+                log.warning("exclusion matches no GPU", name=name)
         names = {resource.unshared_name for resource in offered.resources}
         if names == {resource.unshared_name for resource in self._offer.resources}:
             return

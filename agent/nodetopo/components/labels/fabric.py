@@ -32,9 +32,10 @@ def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:
 ENTRIES: tuple[LabelRow, ...] = (
     RuledLabel(
         key=CLIQUE_KEY,
-        meaning="Multi-node NVLink partition, `<cluster UUID>.<clique id>`: nodes that share "
-        "the value reach each other over NVLink. Absent unless all GPUs name the same one, on "
-        "products without NVLink between nodes, and where another program owns the label.",
+        meaning="Multi-node NVLink partition, `<cluster UUID>.<clique id>`: nodes that share the "
+        "value reach each other over NVLink. Absent unless all GPUs name the same "
+        "partition, on products without NVLink between nodes, and if another program owns "
+        "the label.",
         source="nvmlDeviceGetGpuFabricInfoV, settings",
         cardinality="one per NVLink partition",
         value=_clique,

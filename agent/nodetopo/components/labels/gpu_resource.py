@@ -234,7 +234,7 @@ def _of_attribute(name: str, what: str, value: Callable[[MigAttributes], int]) -
     return _Suffix(
         name=name,
         gpu=f"{what} of one MIG device, under the MIG strategy `single`.",
-        mig=f"{what} of one of them.",
+        mig=f"{what} of one MIG device of the profile.",
         source="nvmlDeviceGetAttributes_v2",
         cardinality="a handful",
         value=lambda it: None if it.attributes is None else value(it.attributes),
@@ -244,9 +244,10 @@ def _of_attribute(name: str, what: str, value: Callable[[MigAttributes], int]) -
 _SUFFIXES = (
     _Suffix(
         name="product",
-        gpu="GPU model. With several models: the one with most GPUs, then the first by name. "
-        "Under the MIG strategy `single`: with `MIG-<profile>`, or `MIG-INVALID` where the GPUs "
-        "are not all alike. Ends in `SHARED` where GPUs are, and are not renamed.",
+        gpu="GPU model. With several models, the model with the most GPUs, then the first by "
+        "name. Under the MIG strategy `single`, with `MIG-<profile>`, or `MIG-INVALID` if "
+        "the GPUs are partitioned differently. Ends in `SHARED` if GPUs are shared and "
+        "the resource is not renamed.",
         mig="GPU model with `MIG-<profile>`, under the MIG strategy `mixed`.",
         source="nvmlDeviceGetName, settings",
         cardinality="one per GPU model",
@@ -254,33 +255,34 @@ _SUFFIXES = (
     ),
     _Suffix(
         name="count",
-        gpu="GPUs of that model, or MIG devices; 0 for `MIG-INVALID`.",
-        mig="MIG devices of that profile.",
+        gpu="GPUs of the model in `gpu.product`, or MIG devices; 0 for `MIG-INVALID`.",
+        mig="MIG devices of the profile.",
         source="nvmlDeviceGetCount_v2, nvmlDeviceGetName",
         cardinality="a handful",
         value=lambda it: it.count,
     ),
     _Suffix(
         name="replicas",
-        gpu="How often each is offered: 1 unless shared; 0 where MIG partitions all of them, or "
-        "for `MIG-INVALID`.",
-        mig="How often each is offered: 1 unless shared.",
+        gpu="Replicas of each GPU: 1 unless shared; 0 if MIG partitions all GPUs, or for "
+        "`MIG-INVALID`.",
+        mig="Replicas of each MIG device of the profile: 1 unless shared.",
         source="nvmlDeviceGetMigMode, settings",
         cardinality="a handful",
         value=lambda it: it.replicas,
     ),
     _Suffix(
         name="sharing-strategy",
-        gpu="How they are shared: `none` or `time-slicing`; absent for `MIG-INVALID`.",
-        mig="How they are shared: `none` or `time-slicing`.",
+        gpu="Sharing of the GPUs: `none` or `time-slicing`; absent for `MIG-INVALID`.",
+        mig="Sharing of the MIG devices of the profile: `none` or `time-slicing`.",
         source="settings",
         cardinality="2",
         value=lambda it: it.strategy,
     ),
     _Suffix(
         name="memory",
-        gpu="Memory of one GPU of that model, or of one MIG device, MiB; 0 for `MIG-INVALID`.",
-        mig="Memory of one of them, MiB.",
+        gpu="Memory of one GPU of the model in `gpu.product`, or of one MIG device, MiB; 0 "
+        "for `MIG-INVALID`.",
+        mig="Memory of one MIG device of the profile, MiB.",
         source="nvmlDeviceGetMemoryInfo, nvmlDeviceGetAttributes_v2",
         cardinality="one per GPU model",
         value=lambda it: it.memory_mib,
@@ -326,7 +328,7 @@ _CONFIG_SPACE = "vendor-specific capability in the GPU's PCI config space"
 ENTRIES: tuple[LabelRow, ...] = (
     RuledLabel(
         key="nvidia.com/mig.strategy",
-        meaning="How MIG devices are offered: `single` or `mixed`; absent for neither.",
+        meaning="MIG strategy: `single` or `mixed`; absent for `none`.",
         source="settings",
         cardinality="2",
         value=lambda snapshot, rules: (
@@ -344,14 +346,14 @@ ENTRIES: tuple[LabelRow, ...] = (
     ),
     LabelEntry(
         key="nvidia.com/vgpu.host-driver-version",
-        meaning="Driver of the host that virtual GPUs come from; absent without them.",
+        meaning="Driver version of the host of virtual GPUs; absent without virtual GPUs.",
         source=_CONFIG_SPACE,
         cardinality="one per driver version",
         value=_of_vgpu_host(lambda host: host.driver_version),
     ),
     LabelEntry(
         key="nvidia.com/vgpu.host-driver-branch",
-        meaning="Branch of that driver.",
+        meaning="Driver branch of the host of virtual GPUs.",
         source=_CONFIG_SPACE,
         cardinality="one per driver version",
         value=_of_vgpu_host(lambda host: host.driver_branch),

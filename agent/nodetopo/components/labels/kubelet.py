@@ -22,7 +22,7 @@ def _entry(
 
     return LabelEntry(
         key=f"gpu.topology/{name}",
-        meaning=f"`{setting}` as the kubelet spells it: {values}.",
+        meaning=f"`{setting}` in the kubelet's spelling: {values}.",
         source="kubelet's configuration",
         cardinality="a handful",
         value=of_node,

@@ -308,10 +308,10 @@ def _text(path: str, value: Any) -> str:
 ENTRIES: tuple[LabelFamily, ...] = (
     LabelFamily(
         key="gpu.topology/tier-<n>",
-        meaning="What the node shares with others at that level of the network; 0 is the "
-        "nearest switch. Only on request.",
+        meaning="Place of the node at level `<n>` of the network, shared with other nodes; 0 is "
+        "the nearest switch. Only on request.",
         source="labels of the cloud or of Topograph, or a file",
-        cardinality="one per switch of that level",
+        cardinality="one per switch of the level",
         values=lambda snapshot, rules: (
             {f"{DEFAULT_PREFIX}{name}": value for name, value in rules.levels.items()}
             if snapshot.gpus

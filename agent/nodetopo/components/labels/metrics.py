@@ -19,21 +19,21 @@ FAMILIES: tuple[Family[LabelsReading], ...] = (
     Family(
         name="label_writes",
         section=Section.PUBLISHED,
-        text="Writes of labels, to all their outputs",
+        text="Writes of labels, to all outputs",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.publish_writes),
     ),
     Family(
         name="label_errors",
         section=Section.PUBLISHED,
-        text="Attempts to publish labels that failed",
+        text="Failed attempts to publish labels",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.publish_errors),
     ),
     Family(
         name="labels_refused",
         section=Section.PUBLISHED,
-        text="Labels that are kept back because an output does not take their value",
+        text="Labels that are not published because an output rejects their value",
         samples=lambda reading: single(reading.publish_refused),
     ),
 )

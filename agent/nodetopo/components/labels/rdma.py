@@ -146,70 +146,70 @@ def _gpudirect(snapshot: Snapshot) -> str | None:
 ENTRIES: tuple[LabelEntry, ...] = (
     LabelEntry(
         key="gpu.topology/rdma",
-        meaning="What the network cards of the GPUs speak: `ib`, `roce`, or `none` without any.",
+        meaning="Protocol of the GPUs' HCAs: `ib`, `roce`, or `none` without HCAs.",
         source="sysfs `link_layer` of `/sys/class/infiniband`",
         cardinality="3",
         value=_rdma,
     ),
     LabelEntry(
         key="gpu.topology/rdma-nics",
-        meaning="RDMA devices that some GPU has nearest, of equally near ones the fastest model; "
-        "0 without any.",
+        meaning="HCAs of the GPUs: each GPU's nearest RDMA devices, and of equally near ones only "
+        "the fastest model. 0 without HCAs.",
         source="`/sys/class/infiniband`, PCI tree",
         cardinality="a handful",
         value=_count,
     ),
     LabelEntry(
         key=RATE_KEY,
-        meaning="Rate of most of these cards, Gb/s; absent while no port is up.",
+        meaning="Rate of most of the GPUs' HCAs, Gb/s; absent while no port is up.",
         source="sysfs `ports/<n>/rate`",
         cardinality="a handful",
         value=_rate,
     ),
     LabelEntry(
         key="gpu.topology/gpu-nic",
-        meaning="How near the worst-off GPU is to one of these cards, in `nvidia-smi topo`'s "
-        "words: `pix`, `pxb`, `phb`, `node`, `sys`.",
+        meaning="Level between the worst-placed GPU and its nearest HCA, as in `nvidia-smi topo`: "
+        "`pix`, `pxb`, `phb`, `node`, `sys`.",
         source="PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
         cardinality="5",
         value=_distance,
     ),
     LabelEntry(
         key="gpu.topology/rdma-rails",
-        meaning="GPUs that have one of these cards to themselves: the number of rails where it is "
-        "that of the GPUs. 0 where all share; absent in a virtual machine, which may not show it.",
+        meaning="GPUs with a dedicated HCA: the number of rails if every GPU has one. 0 if all "
+        "HCAs are shared; absent in a virtual machine that hides the wiring.",
         source="PCI tree in sysfs",
         cardinality="a handful",
         value=_rails,
     ),
     LabelEntry(
         key=SPREAD_KEY,
-        meaning="These cards on each NUMA node in order of the nodes' numbers, e.g. `4-4`; at the "
-        "end `u1` where firmware does not place one.",
+        meaning="The GPUs' HCAs on each NUMA node, in order of the nodes' numbers, for example "
+        "`4-4`; `u1` at the end if firmware does not place one HCA.",
         source="sysfs `numa_node`, `/sys/devices/system/node`",
         cardinality="one per machine type",
         value=_spread,
     ),
     LabelEntry(
         key=NETNS_KEY,
-        meaning="`shared` where pods see all RDMA devices of the node, `exclusive` where a device "
-        "must be moved into the pod's network namespace; absent without cards.",
+        meaning="`shared` if pods see all RDMA devices of the node, `exclusive` if a device must "
+        "be moved into the pod's network namespace; absent without HCAs.",
         source="`/sys/module/ib_core/parameters/netns_mode`",
         cardinality="2",
         value=_netns,
     ),
     LabelEntry(
         key=DATA_DIRECT_KEY,
-        meaning="Whether cards have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
-        "absent without cards.",
+        meaning="Whether HCAs have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
+        "absent without HCAs.",
         source="PCI functions in sysfs",
         cardinality="2",
         value=_data_direct,
     ),
     LabelEntry(
         key=GDR_KEY,
-        meaning="How cards read GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
-        "`peermem` (nvidia_peermem), else `none`; absent without cards.",
+        meaning="Access of HCAs to GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
+        "`peermem` (nvidia_peermem), else `none`; absent without HCAs.",
         source="`/proc/driver/nvidia/version`, `/sys/module/nvidia_peermem`, kernel release",
         cardinality="3",
         value=_gpudirect,

@@ -119,21 +119,21 @@ def _has_mig(snapshot: Snapshot) -> bool | None:
 ENTRIES: tuple[LabelEntry, ...] = (
     LabelEntry(
         key="nvidia.com/nvswitch.present",
-        meaning="Whether NVSwitches join the GPUs; absent where the links are unknown.",
+        meaning="Whether NVSwitches join the GPUs; absent if the links are unknown.",
         source="PCI functions in sysfs, nvmlDeviceGetNvLinkRemoteDeviceType",
         cardinality="2",
         value=_has_nvswitch,
     ),
     LabelEntry(
         key="nvidia.com/nvlink.version",
-        meaning="NVLink generation, the lowest of all active links; absent without any.",
+        meaning="NVLink generation, the lowest of all active links; absent without active links.",
         source="nvmlDeviceGetNvLinkVersion",
         cardinality="a handful",
         value=_nvlink_version,
     ),
     LabelEntry(
         key="gpu.topology/interconnect",
-        meaning="Best way between GPUs: `mnnvl` (NVLink across nodes), `nvswitch`, "
+        meaning="Best connection between GPUs: `mnnvl` (NVLink across nodes), `nvswitch`, "
         "`nvlink-mesh`, `nvlink-pairs`, `pcie`, or `none` for a single GPU.",
         source="NVLinks and fabric state by NVML",
         cardinality="6",
@@ -141,8 +141,8 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/nvlink-domain",
-        meaning="What NVLink joins. Across nodes: the cluster UUID. Inside one node: `node-` and "
-        "16 hex digits of the SHA-256 of the node's name. Absent without NVLink.",
+        meaning="NVLink domain. Across nodes: the cluster UUID. Inside one node: `node-` and 16 "
+        "hex digits of the SHA-256 of the node's name. Absent without NVLink.",
         source="nvmlDeviceGetGpuFabricInfoV, node name",
         cardinality="one per NVLink domain, at most one per node",
         value=_domain,
@@ -165,9 +165,9 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/nvlink-partition",
-        meaning="What NVLink joins and the fabric lets talk. Across nodes: the value of "
-        "`nvidia.com/gpu.clique`, whoever writes that one. Inside one node: that of "
-        "`nvlink-domain`.",
+        meaning="NVLink partition: the part of a domain whose GPUs the fabric allows to "
+        "communicate. Across nodes: the value of `nvidia.com/gpu.clique`, regardless of "
+        "its writer. Inside one node: the value of `nvlink-domain`.",
         source="nvmlDeviceGetGpuFabricInfoV, node name",
         cardinality="one per NVLink partition, at most one per node",
         value=_partition,
@@ -181,8 +181,8 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/nvlink-links",
-        meaning="NVLinks that every GPU has up: the least of any; GPUs in MIG mode use none and "
-        "do not count.",
+        meaning="Active NVLinks of the GPU with the fewest; GPUs in MIG mode use none and do not "
+        "count.",
         source="nvmlDeviceGetNvLinkState",
         cardinality="a handful",
         value=_links_per_gpu,
@@ -196,7 +196,7 @@ ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/mig-enabled",
-        meaning="Whether any GPU is in MIG mode, and so out of NVLink.",
+        meaning="Whether any GPU is in MIG mode, and therefore without NVLink.",
         source="nvmlDeviceGetMigMode",
         cardinality="2",
         value=_has_mig,
@@ -259,15 +259,15 @@ NUMA_ENTRIES: tuple[LabelEntry, ...] = (
     ),
     LabelEntry(
         key="gpu.topology/gpu-numa-nodes",
-        meaning="NUMA nodes that have GPUs; absent where firmware does not place a GPU.",
+        meaning="NUMA nodes that have GPUs; absent if firmware does not place a GPU.",
         source=_NUMA_SOURCE,
         cardinality="a handful",
         value=_gpu_node_count,
     ),
     LabelEntry(
         key="gpu.topology/gpus-per-numa",
-        meaning="GPUs on each NUMA node in order of the nodes' numbers, e.g. `4-4`; at the end "
-        "`u1` where firmware does not place one GPU.",
+        meaning="GPUs on each NUMA node, in order of the nodes' numbers, for example `4-4`; `u1` "
+        "at the end if firmware does not place one GPU.",
         source=_NUMA_SOURCE,
         cardinality="one per machine type",
         value=_spread,
@@ -314,8 +314,9 @@ def _shape(snapshot: Snapshot) -> str | None:
 SHAPE_ENTRIES: tuple[LabelEntry, ...] = (
     LabelEntry(
         key="gpu.topology/shape",
-        meaning="Equal on nodes that are built alike: GPU models, NVLinks, PCIe distances, NUMA "
-        "nodes and places of the HCAs. 16 hex digits; a dead NVLink makes another, and MIG may.",
+        meaning="Equal on identically built nodes: GPU models, NVLinks, PCIe distances, NUMA "
+        "nodes and positions of the HCAs. 16 hex digits; a dead NVLink changes the value, "
+        "and MIG can change it.",
         source="all of these, hashed",
         cardinality="one per machine type",
         value=_shape,

@@ -84,9 +84,9 @@ def _links_down(snapshot: Snapshot) -> Iterator[str]:
 ENTRIES: tuple[LabelEntry, ...] = (
     LabelEntry(
         key=OK_KEY,
-        meaning="`false` where a GPU is lost or missing from the driver, NVLinks are down, the "
-        "NVLink fabric refused a GPU, or firmware places a GPU on no NUMA node. The annotation "
-        "`topology-ok-reason` says which. Absent where it cannot be told.",
+        meaning="`false` if a GPU is lost or missing from the driver, NVLinks are down, the "
+        "NVLink fabric rejected a GPU, or firmware places a GPU on no NUMA node. The "
+        "annotation `topology-ok-reason` names the cause. Absent if unknown.",
         source="NVML, PCI and NUMA nodes in sysfs",
         cardinality="2",
         value=_is_ok,

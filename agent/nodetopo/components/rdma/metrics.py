@@ -15,7 +15,7 @@ from nodetopo.model.hca import ACTIVE, Hca, HcaPort
 from nodetopo.model.snapshot import Snapshot
 
 HAS_HCAS = "the node has HCAs"
-HCAS_OFFERED = "HCAs are offered"
+HCAS_OFFERED = "HCAs are advertised"
 
 PORT_STATES = {"DOWN": 1, "INIT": 2, "ARMED": 3, "ACTIVE": 4, "ACTIVE_DEFER": 5}
 """Numbers of the kernel (include/rdma/ib_verbs.h, enum ib_port_state)."""
@@ -48,8 +48,8 @@ FAMILIES: tuple[Family[HcaReading], ...] = (
     Family(
         name="joint_placements",
         section=Section.KUBELET,
-        text="GPUs and HCAs that were taken for one container's, as the kubelet says since: "
-        "`right`, `wrong` or `unknown`",
+        text="GPUs and HCAs that nodetopo assigned to one container, verified with the kubelet "
+        "afterwards: `right`, `wrong` or `unknown`",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
         most=3,
@@ -88,7 +88,7 @@ FAMILIES: tuple[Family[HcaReading], ...] = (
     Family(
         name="hca_port_rate_bytes_per_second",
         section=Section.NODE,
-        text="Rate of the port in one direction; one that is down states a rate too",
+        text="Rate of the port in one direction; ports that are down report a rate too",
         labels=("hca", "port"),
         per=Per.PORT,
         when="the driver gives the rate",
@@ -99,7 +99,7 @@ FAMILIES: tuple[Family[HcaReading], ...] = (
     Family(
         name="hca_port_errors",
         section=Section.NODE,
-        text="Error counters of the port, by their names in sysfs, read once a minute",
+        text="Error counters of the port, by name in sysfs, read once a minute",
         labels=("hca", "port", "counter"),
         kind=MetricKind.COUNTER,
         per=Per.PORT,
@@ -114,8 +114,8 @@ FAMILIES: tuple[Family[HcaReading], ...] = (
     Family(
         name="hca_healthy",
         section=Section.NODE,
-        text="Whether the kubelet may hand the RDMA adapter out, by its health; `key` is what the "
-        "ids of its devices begin with",
+        text="Whether the RDMA adapter is healthy and therefore allocatable; `key` is the "
+        "prefix of its device ids",
         labels=("hca", "key"),
         per=Per.HCA,
         when=HCAS_OFFERED,
@@ -128,10 +128,10 @@ FAMILIES: tuple[Family[HcaReading], ...] = (
     Family(
         name="hca_health_info",
         section=Section.NODE,
-        text="Why an RDMA adapter is not handed out; sound ones have no sample",
+        text="Why an RDMA adapter is not allocatable; healthy adapters have no sample",
         labels=("hca", "key", "reason"),
         per=Per.HCA,
-        when="the RDMA adapter is not sound",
+        when="the RDMA adapter is unhealthy",
         is_minimal=True,
         samples=lambda reading: {
             (health.name, key, health.reason): 1

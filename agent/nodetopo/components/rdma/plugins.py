@@ -278,7 +278,7 @@ class HcaPlugins:
         for resource in offered.resources:
             if resource.exception not in (None, *told):
                 log.warning(
-                    "HCAs offered that are usually left out",
+                    "HCAs advertised that are excluded by default",
                     resource=resource.name,
                     reason=resource.exception,
                 )

@@ -18,15 +18,14 @@ FAMILIES: tuple[Family[ZonesReading], ...] = (
     Family(
         name="zone_writes",
         section=Section.PUBLISHED,
-        text="Writes of the NodeResourceTopology object and of placements onto pods",
+        text="Writes of the NodeResourceTopology object and of placements to pods",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.zone_writes),
     ),
     Family(
         name="zone_errors",
         section=Section.PUBLISHED,
-        text="Attempts to learn zones and placements from the kubelet, or to publish them, that "
-        "failed",
+        text="Failed attempts to read zones and placements from the kubelet, or to publish them",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.zone_errors),
     ),

@@ -79,7 +79,7 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="ready",
         section=Section.AGENT,
-        text="Whether /readyz says yes; its answer has the reasons",
+        text="Whether /readyz succeeds; its answer lists the reasons if not",
         is_minimal=True,
         samples=lambda reading: single(reading.not_ready is None),
     ),
@@ -92,7 +92,7 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="last_scan_timestamp_seconds",
         section=Section.AGENT,
-        text="When the node was last scanned, Unix time",
+        text="Time of the last scan of the node, Unix time",
         when=SCANNED,
         is_minimal=True,
         samples=lambda reading: single(
@@ -104,21 +104,21 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="gpus_missing",
         section=Section.AGENT,
-        text="GPUs that the machine should have and the driver does not list: those still on the "
-        "PCI bus (`pci`), and those that are not (`none`)",
+        text="GPUs that the machine should have and the driver does not list: still on the PCI "
+        "bus (`pci`), or not (`none`)",
         labels=("seen_on",),
         most=2,
         is_minimal=True,
-        when="PCI was read; for `none`, where it is known how many GPUs there should be",
+        when="PCI was read; for `none`, also only if the expected number of GPUs is known",
         samples=_missing_gpus,
     ),
     Family(
         name="probe_issues",
         section=Section.AGENT,
-        text="Things that could not be read in the last scan",
+        text="Facts that the last scan could not read",
         labels=("probe",),
         per=Per.PROBLEM,
-        when="something could not be read",
+        when="the scan could not read a fact",
         samples=lambda reading: dict(
             sorted(
                 Counter(
@@ -131,7 +131,7 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="kubernetes_events",
         section=Section.PROCESS,
-        text="Events about the Node: `posted` writes, and those `dropped` unsaid",
+        text="Events about the Node: `posted`, or `dropped` without a write",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
         most=2,
@@ -143,37 +143,37 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="config_info",
         section=Section.PROCESS,
-        text="Name of the configuration in force, where the Node's label or a default chooses one",
+        text="Name of the active configuration, if the Node's label or a default selects one",
         labels=("name",),
-        when="a configuration was chosen by name",
+        when="a configuration was selected by name",
         samples=lambda reading: {} if reading.config is None else {(reading.config,): 1},
     ),
     Family(
         name="config_reload_failures",
         section=Section.PROCESS,
-        text="Changes of the configuration that were refused; the one before stays in force",
+        text="Rejected changes of the configuration; the previous configuration stays active",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.config_failures),
     ),
     Family(
         name="log_lines_dropped",
         section=Section.PROCESS,
-        text="Lines of the log that were lost because standard error took none",
+        text="Log lines that were dropped because standard error accepted none",
         kind=MetricKind.COUNTER,
         samples=lambda reading: single(reading.log_lines_dropped),
     ),
     Family(
         name="http_connections",
         section=Section.PROCESS,
-        text="Open connections to the port of the metrics, the scraper's among them",
+        text="Open connections to the metrics port, including the scraper's",
         samples=lambda reading: single(reading.connections),
     ),
     Family(
         name="http_connections_refused",
         section=Section.PROCESS,
-        text="Connections to that port that were closed without an answer: the oldest beyond the "
-        "`limit`, those past their `deadline`, and those that would have taken the last file "
-        "`descriptors`",
+        text="Connections to the metrics port that were closed without an answer: the oldest "
+        "beyond the `limit`, connections past their `deadline`, and connections that "
+        "would have used the last file `descriptors`",
         labels=("reason",),
         kind=MetricKind.COUNTER,
         most=3,
@@ -182,7 +182,7 @@ KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
     Family(
         name="node_info",
         section=Section.NODE,
-        text="Names and versions of the node; empty where unknown",
+        text="Names and versions of the node; empty if unknown",
         labels=("node", "driver", "nvml", "machine"),
         when=SCANNED,
         is_minimal=True,

@@ -313,7 +313,7 @@ class Reloader:
         log.info("configuration loaded", changed=changed, config=name)
         if changed or (config_before is not None and config_before.name != name):
             what = "configuration" if name is None else f"configuration {name}"
-            text = f"{what} is in force; changed: {', '.join(changed) or 'nothing'}"
+            text = f"{what} is active; changed: {', '.join(changed) or 'nothing'}"
             self._notify(CHANGED, text, is_warning=False)
         self._report_missing(config)
 
@@ -322,7 +322,7 @@ class Reloader:
         problem = None if config is None else config.problem
         if self._missing.changed(problem) and problem is not None and config is not None:
             name = config.name or "none"
-            self._report_refusal(f"{problem}; in force is {name}, by {config.why}")
+            self._report_refusal(f"{problem}; {name} stays active, by {config.why}")
 
     def _report_refusal(self, problem: str) -> None:
         self._failures += 1

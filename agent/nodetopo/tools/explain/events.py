@@ -90,7 +90,7 @@ NODE_EVENTS = (
         "HealthFileDamaged",
         "the health file isn't what the daemon wrote. While the daemon runs, it writes the file "
         "again and loses nothing. At a start the verdicts are lost, and all GPUs are Unhealthy "
-        "(`HealthNotKnown`) until they have looked sound for `recovery`",
+        "(`HealthNotKnown`) until scans have shown no fault for `recovery`",
         "find the program that wrote the file; the old content is in `health.json.bad`",
     ),
     _warning(

@@ -58,7 +58,7 @@ def test_a_recovery_that_leaves_a_gpu_degraded_says_so() -> None:
     story = Story().look(lost).events(xid(92)).looks_for(59)
     (notice,) = told(story, after(story).wait(1).look())
     assert notice.reason == "GpuRecovered"
-    assert "given out last: XID 92, high rate of corrected memory errors" in notice.message
+    assert "allocated last: XID 92, high rate of corrected memory errors" in notice.message
 
 
 def test_an_application_fault_is_told_once_a_minute_and_is_no_warning() -> None:

@@ -318,5 +318,5 @@ def test_a_degraded_gpu_is_said_to_be_given_out_last() -> None:
     story = Story().look(seen(pcie=NARROW))
     assert story.health().said == (
         "its PCIe link has 4 of 16 lanes; "
-        "it is given out last until it has looked sound for a while"
+        "it is allocated last until scans have shown no fault for a while"
     )

@@ -159,7 +159,7 @@ def test_an_hca_that_is_not_there_is_unhealthy_with_what_has_become_of_it(
     assert story.look(gone(presence)).reason == reason
     (notice,) = story.told
     assert (notice.reason, notice.is_warning) == ("HcaUnhealthy", True)
-    assert notice.message.startswith(f"mlx5_0 ({KEY}): {said}; it is given out again once it")
+    assert notice.message.startswith(f"mlx5_0 ({KEY}): {said}; it is allocatable again once it")
     assert notice.key == f"{KEY} {reason}"
 
 
@@ -210,7 +210,7 @@ def test_an_hca_that_keeps_falling_has_to_stay_up_for_longer_each_time() -> None
     assert said == f"mlx5_0 ({KEY}): it turned Unhealthy 3 times within 1 h"
     story.looks(seen(), 3600).looks(seen(DOWN), 10)
     assert view(story.state, RULES)[KEY].said == (
-        "its port is down; it is given out again once it has been up for 60 s"
+        "its port is down; it is allocatable again once it has been up for 60 s"
     )
 
 

@@ -106,7 +106,7 @@ class AlignmentLoop(PeriodicLoop):
         except UnreadableError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no pod must end what offers the GPUs
-            problem = bug = f"a bug of ours: {error!r}"
+            problem = bug = f"a bug in nodetopo: {error!r}"
 
         log = structlog.get_logger()
         is_new_bug = self._bug.changed(bug)

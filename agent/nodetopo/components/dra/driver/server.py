@@ -83,7 +83,7 @@ class DraRegistrar(registration.RegistrationServicer):
             log.info("DRA driver registered", driver=DRIVER)
         else:
             self.problem = request.error or "no reason given"
-            log.error("DRA driver refused by the kubelet", driver=DRIVER, problem=self.problem)
+            log.error("DRA driver rejected by the kubelet", driver=DRIVER, problem=self.problem)
         return registration_pb.RegistrationStatusResponse()
 
 

@@ -35,9 +35,9 @@ __all__ = [
 
 _CURE = MappingProxyType(
     {
-        Heal.SIGHT: "it is given out again once it has looked sound for a while",
+        Heal.SIGHT: "it is allocatable again once scans have shown no fault for a while",
         Heal.RESET: "it needs a reset",
-        Heal.QUIET: "it is given out last",
+        Heal.QUIET: "it is allocated last",
         Heal.BOOT: "it needs a reboot of the node",
         Heal.OPERATOR: "it needs an operator",
     }
@@ -144,7 +144,7 @@ def worst(faults: Sequence[Fault]) -> Fault | None:
 def said(fault: Fault) -> str:
     """Return *fault* and its way of healing as a sentence without its full stop."""
     if fault.heal is Heal.SIGHT and not fault.is_fatal:
-        return f"{fault.said}; it is given out last until it has looked sound for a while"
+        return f"{fault.said}; it is allocated last until scans have shown no fault for a while"
     return f"{fault.said}; {_CURE[fault.heal]}"
 
 

@@ -233,7 +233,7 @@ class GpuHealthMonitor:
             before = self._state
             if is_pardon:
                 reason = "HealthForgotten"
-                message = "the health file was removed: all verdicts are judged anew"
+                message = "the health file was removed: all GPUs are evaluated again"
                 self._notices.append(
                     Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
                 )
@@ -282,7 +282,7 @@ class GpuHealthMonitor:
             self._is_loss_told = True
             text = (
                 f"the health file could not be read ({self._lost}), and its verdicts are lost: all "
-                "GPUs are Unhealthy until they have looked sound for "
+                "GPUs are Unhealthy until scans have shown no fault for "
                 f"{self._rules.recovery_s:g} s"
             )
             self._notices.append(_damaged(text, "start"))
@@ -326,7 +326,7 @@ class GpuHealthMonitor:
             is_kept = self._file.is_there or now == lasting(_NOTHING)
             if is_retry and self._file.was_damaged(state):
                 is_kept = False
-                text = f"{self._file.path} was changed by somebody else: it is written again"
+                text = f"{self._file.path} was changed by another program: it is written again"
                 with self._lock:
                     self._notices.append(_damaged(text, "meanwhile"))
             if (now == self._written and is_kept) or not (self._is_written or is_retry):

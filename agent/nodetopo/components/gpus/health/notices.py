@@ -68,7 +68,7 @@ def _of_faults(gpu: str, was: GpuRecord, record: GpuRecord) -> Iterator[Notice]:
     left = worst(record.faults)
     is_recovered = bool(was.faults) and left is None
     if is_recovered or (record.is_healthy and not was.is_healthy):
-        rest = "" if left is None else f", and given out last: {said(left)}"
+        rest = "" if left is None else f", and allocated last: {said(left)}"
         yield Notice(
             reason="GpuRecovered",
             message=f"{_named(gpu, record)}: Healthy{rest}",

@@ -86,7 +86,7 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
     """
     fault = Fault(
         reason="HealthNotKnown",
-        said="the health file was damaged, and earlier verdicts on the GPU are lost",
+        said="the health file was damaged, and the GPU's earlier health is lost",
         kind=HealthClass.RESET,
         heal=Heal.SIGHT,
         first=now,

@@ -115,7 +115,7 @@ class NodeLabelPublisher:
             self._object.checked("PATCH", self._try_out(now, ()))
             refused = frozenset(self._invalid(now, tuple(sorted(desired.labels.items()))))
             for key, value in sorted(refused - self._refused):
-                _log.error("label refused by the API server", node=self._node, key=key, value=value)
+                _log.error("API server rejected label", node=self._node, key=key, value=value)
             self._refused |= refused
             changes = self._changes(now, desired, complete=complete)
             answer = self._apply(now, desired, changes) if changes else None

@@ -183,9 +183,9 @@ def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
 def said(record: HcaRecord, fault: HcaFault, rules: HcaRules) -> str:
     """Return *fault* and its way of healing as a sentence without its full stop."""
     if fault.reason == Presence.HIDDEN.value:
-        return f"{fault.said}; it is given out again once it is back"
+        return f"{fault.said}; it is allocatable again once it is back"
     hold_s = rules.hold_s(len(record.falls))
-    return f"{fault.said}; it is given out again once it has been up for {hold_s:g} s"
+    return f"{fault.said}; it is allocatable again once it has been up for {hold_s:g} s"
 
 
 def _after(
