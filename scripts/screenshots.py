@@ -7,11 +7,12 @@ import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import urllib3
 
 from tests.lab.browser import chromium
 
@@ -56,8 +57,7 @@ def daemon() -> Iterator[str]:
 
 
 def _status(page: str) -> Any:
-    with urllib.request.urlopen(f"{page}status.json", timeout=LIMIT_S) as answer:
-        return json.load(answer)
+    return urllib3.request("GET", f"{page}status.json", timeout=LIMIT_S).json()
 
 
 def _is_complete(status: Any) -> bool:
