@@ -172,8 +172,8 @@ def fabric_hcas(snapshot: Snapshot) -> Judgement:
     "PLG-010",
     Severity.ERROR,
     claim="Plugins for shared HCAs on the node",
-    why="The kubelet takes the plugin that registered last: two of them take one resource "
-    "from each other, and pods get HCAs of another pool than requested.",
+    why="The kubelet uses the plugin that registered last. Two plugins take the resource from "
+    "each other, and pods get HCAs of another pool than they requested.",
     remedy=f"exclude this node from the DaemonSet of {SHARED_PLUGIN}, with its nodeSelector or "
     "affinity; nodetopo reads the same configuration file (`rdma-config`)",
     reference=_PLUGIN,
