@@ -38,8 +38,8 @@ metrics of the kubelet, `host-audit` for the container runtime, toolkit, CDI, sw
 ## Severities and waivers
 
 `--checks-file FILE`, or the variable `NODETOPO_CHECKS_FILE`, names a file that changes the
-severities of `health` and `audit`, and accepts findings for a limited time. The daemon reads the file
-again when it changes:
+severities of `health` and `audit`, and accepts findings for a limited time. The daemon reads the
+file again when it changes:
 
 ```yaml
 severities:

@@ -289,3 +289,14 @@ def test_hamis_values_are_its_own() -> None:
 def test_nvidias_plugin_stays_nvidias() -> None:
     container = {"name": "nvidia-device-plugin-ctr", "command": ["nvidia-device-plugin"]}
     assert {it.program for it in _judged(_plugin(container))} == {"NVIDIA's device plugin"}
+
+
+@pytest.mark.parametrize(
+    ("is_on", "verdict", "components"), [(True, Verdict.SET, ("cdi",)), (False, Verdict.SAME, ())]
+)
+def test_without_nvidias_plugin_the_component_cdi_writes_the_operators_specification(
+    is_on: bool, verdict: Verdict, components: tuple[str, ...]
+) -> None:
+    values = {"cdi": {"enabled": is_on}, "mig": {"strategy": "single"}}
+    found = _judged(values)[0]
+    assert (found.verdict, found.components) == (verdict, components)

@@ -292,10 +292,15 @@ OPERATOR_VALUES: Table = {
         "the operator installs the driver; containers get it with gdrcopy: true (component "
         "host-devices)",
     ),
-    "cdi": _rule(
-        Verdict.NOT_OURS,
-        "the operator's toolkit writes CDI specifications; nodetopo names their devices (cdi-cri)",
+    # The plugin, not the toolkit, writes the specification of the GPUs that it advertises
+    # (NVIDIA/k8s-device-plugin; kubernetes-sigs/dra-driver-nvidia-gpu issue 426).
+    "cdi.enabled": Rule(
+        verdict=Verdict.SET,
+        means="without NVIDIA's plugin, component cdi writes the CDI specification of the GPUs",
+        components=("cdi",),
+        off=_rule(Verdict.SAME, "the toolkit's runtime brings the GPUs, by envvar"),
     ),
+    **_each("default nriPluginEnabled", _OPERATORS, "cdi."),
     **_each(
         "repository image version imagePullPolicy imagePullSecrets env priorityClassName"
         " nodeSelector use_ocp_driver_toolkit cleanupCRD upgradeCRD tolerations annotations"
