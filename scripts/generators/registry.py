@@ -24,6 +24,7 @@ GENERATORS = (
     "metrics",
     "alerts",
     "troubleshoot",
+    "once",
     "distributions",
     "chart",
     "own-node",

@@ -16,7 +16,6 @@ from nodetopo.kernel.settings.explained import effect
 from nodetopo.kernel.settings.nvidia.names import NAMES, NVIDIA_CONFIG_VARIABLE, Name, ValueKind
 from tests.kubeapi.fake_watch import FakeWatch, watched
 
-PAGE = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
 OWN = {key(name) for name in options()}
 FLAGS = [(name, flag) for name in NAMES for flag in name.flags if flag not in OWN]
 GOOD = {
@@ -247,13 +246,6 @@ def test_the_help_has_the_words_of_a_setting_and_its_default(
     found = " ".join(capsys.readouterr().out.split())
     assert "how MIG devices are advertised: none, single, mixed (default: none)" in found
     assert "such as 90, 90s or 5m; at least 1 s (default: 60 s)" in found
-
-
-def test_the_page_has_every_setting_that_takes_a_new_start() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    _before, _heading, section = text.partition("take effect when the daemon restarts")
-    listed = re.findall(r"`([a-z-]+)`", section.partition("\n\n")[0])
-    assert listed == [key(name) for name, option in options().items() if not option.is_live]
 
 
 def test_how_devices_would_be_handed_over_here_is_printed_with_the_reason(
