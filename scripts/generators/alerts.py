@@ -35,7 +35,9 @@ Alerts about a node have its name in the label `node`. If several clusters share
 label `cluster` separates their alerts and recordings. [runbook.md](runbook.md#alerts) explains
 the response to each alert, and [metrics.md](../reference/metrics.md) describes every metric.
 `deploy/helm/files/dashboard.json` is a Grafana dashboard: import it, or mount it as a ConfigMap
-for Grafana's sidecar.
+for Grafana's sidecar. With Helm, set `metrics.dashboard.create=true`. The installation works if
+the panel *Nodes* of the row *Fleet* shows all GPU nodes, *Nodes not ready* shows 0, *Devices*
+shows your GPUs, and *Misaligned pods* is empty.
 
 ## Rules
 

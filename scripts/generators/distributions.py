@@ -62,7 +62,9 @@ Events name the path. Check that you chose the right distribution.
 The kubelet's command-line flags take precedence over its files, and the pod can't see processes of
 the host. To audit the effective settings, add the component `configz` (Kubernetes 1.33 or later).
 
-On k0s and MicroK8s, the kubelet's root directory differs. The overlay and the chart mount
+The kubelet's root directory is `/var/lib/k0s/kubelet` on k0s,
+`/var/snap/microk8s/common/var/lib/kubelet` on MicroK8s, and `/var/lib/kubelet` on all others. The
+overlay and the chart mount
 `pod-resources` from that directory; `kubeletRootDir` overrides it.
 
 Tests compose the files of each distribution, mount them as the rendered manifests do, and read the

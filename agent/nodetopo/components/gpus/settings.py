@@ -142,7 +142,7 @@ class GpuSettings(KernelSettings):
     )
     cdi_spec: str = CONTAINERS.choice(
         "none",  # another program must write it
-        "write: let the daemon write the CDI specification",
+        "whether the daemon writes the CDI specification",
         "none",
         "write",
         is_live=True,

@@ -46,11 +46,11 @@ _OPERATE = "operate"
 """The directory of the pages that texts are written for."""
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-_XID = re.compile(r"(?:nvrm:? ?)?(?:xid)?[\s:_-]*(\d{1,4})")
-_LOGGED = re.compile(r"xid \([^)]*\): (\d{1,4})")
+_XID = re.compile(r"(?:nvrm:? ?)?(?:xid)?[\s:_-]*([0-9]{1,4})")
+_LOGGED = re.compile(r"xid \([^)]*\): ([0-9]{1,4})")
 """In the kernel log: ``NVRM: Xid (PCI:0000:4f:00): 79, …``."""
 
-_CHECK = re.compile(r"([a-z]{3})-?(\d{1,3})")
+_CHECK = re.compile(r"([a-z]{3})-?([0-9]{1,3})")
 _SAMPLE = re.compile(r"\{.*\}.*", re.DOTALL)
 _PART = re.compile(r"<[^>]+>")
 
