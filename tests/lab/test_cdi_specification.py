@@ -47,7 +47,7 @@ def test_gpus_are_offered_once_containers_can_use_them_and_as_long_as_the_specif
     _install(node.host / _DRIVER)
 
     node.wait_allocatable(GPU, 8, timeout_s=_NOTICED_S)
-    _wait_event(cluster, node, "CdiWritten", "all devices")
+    _wait_event(cluster, node, "CdiWritten", "all advertised devices")
     assert _readiness(node) == "ok\n"
     (file,) = (node.host / "run/cdi").iterdir()
     written = json.loads(file.read_text("utf-8"))

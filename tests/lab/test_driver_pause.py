@@ -82,7 +82,7 @@ def test_nothing_of_ours_holds_the_driver_while_a_label_asks_for_it(
     wait_for("NVML is closed", lambda: not node.agent.nvml_processes(), evidence=node.logs)
     node.agent.fail("crash nvmlInit_v2", "crash nvmlInitWithFlags")  # the driver is unloaded
 
-    said = f"DriverPaused: {key}={value} asks for a free driver"
+    said = f"DriverPaused: {key}={value} has requested a free driver since "
     wait_for("readiness says so", lambda: readiness(node).startswith(said), evidence=node.logs)
     assert len(node.healthy(GPU)) == node.allocatable(GPU) == 8
     cluster.pods.run(guaranteed("during", node.name, {GPU: 2}))
