@@ -31,7 +31,7 @@ _PROFILES = f"{_GUIDE}supported-mig-profiles.html"
     Severity.WARNING,
     claim="Allocatable MIG devices",
     why="A GPU in MIG mode offers only its MIG devices, so one without MIG devices is idle. "
-    "With the strategy single, one GPU with another profile, or without MIG, makes all MIG "
+    "With the strategy single, one GPU that has another profile, or no MIG, makes all MIG "
     "devices of the node unavailable.",
     remedy="create the same MIG devices on all GPUs with `nvidia-mig-parted apply` or "
     "`nvidia-smi mig -cgi … -C`, or set the device plugin's migStrategy to mixed and ask for "

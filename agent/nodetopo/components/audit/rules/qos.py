@@ -138,9 +138,9 @@ def pod_level_resources(snapshot: Snapshot) -> Judgement:
     "QOS-004",
     Severity.WARNING,
     claim="Pod-level resources and the QoS class",
-    why="If spec.resources is set, it alone determines the QoS class: an empty one makes a "
-    "pod BestEffort up to 1.36, and one with only huge pages makes it Burstable at most, also in "
-    "1.37.",
+    why="If spec.resources is set, it alone determines the QoS class: an empty field makes "
+    "a pod BestEffort up to 1.36, and a field with only huge pages makes it Burstable at most, "
+    "also in 1.37.",
     remedy="remove the field spec.resources from the pod, or also set CPU and memory limits in "
     "it, and recreate the pod",
     reference=_POD_LEVEL,

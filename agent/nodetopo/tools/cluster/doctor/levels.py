@@ -99,8 +99,8 @@ def empty_levels(cluster: Cluster) -> ClusterJudgement:
     ClusterArea.LEVELS,
     Severity.ERROR,
     claim="Nesting of topology levels",
-    why="For kube-scheduler, Volcano, LWS and JobSet the same value is one place "
-    "everywhere, so rack 1 of two blocks is one rack. KAI and Kueue treat a place below two "
+    why="kube-scheduler, Volcano, LWS and JobSet treat equal values as one place: rack 1 of "
+    "block A and rack 1 of block B are one rack. KAI and Kueue treat a place below two "
     "others as two places. For all of them, nodes with the same host name are one place",
     remedy="give places unique names such as block1-rack1, or omit the level above if it does "
     "not contain this one; a host's name is the kubelet's --hostname-override",

@@ -97,8 +97,8 @@ def host_identity(snapshot: Snapshot) -> Judgement:
     "POD-008",
     Severity.WARNING,
     claim="GPUs in NVIDIA_VISIBLE_DEVICES",
-    why="The runtime then injects GPUs that are free in the kubelet's accounts or allocated "
-    "to other pods: two jobs then share a GPU without limits on memory or time.",
+    why="The runtime gives the container the GPUs that the variable names, even if they are "
+    "allocated to other pods. Two jobs can then share a GPU without limits on memory or time.",
     remedy=f"remove the variable and request {GPU}; set accept-nvidia-visible-devices-envvar-"
     "when-unprivileged = false in /etc/nvidia-container-runtime/config.toml, with a device "
     "list strategy of volume mounts or CDI",
