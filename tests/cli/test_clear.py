@@ -19,20 +19,13 @@ from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.pci import PciAddress
 from tests.cli.conftest import Cli
 from tests.cli.outcome import Outcome
-from tests.components.gpus.health.test_clear_socket import serving
+from tests.components.gpus.health.test_clear_socket import FAULT as LOST
+from tests.components.gpus.health.test_clear_socket import GPU, serving
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "schema" / "health-clear.json"
 
-LOST = SaidFault(reason="Xid79", kind=HealthClass.REBOOT, said="it fell off the bus")
 ROWS = SaidFault(reason="RowRemapFailed", kind=HealthClass.RMA, said="a row could not be remapped")
-GPU3 = ClearedGpu(
-    uuid="GPU-3",
-    name="GPU3",
-    pci=PciAddress(0, 0x4F, 0, 0),
-    faults=(LOST,),
-    left=(),
-    is_healthy=True,
-)
+GPU3 = replace(GPU, uuid="GPU-3", name="GPU3", pci=PciAddress(0, 0x4F, 0, 0))
 STILL = replace(GPU3, faults=(LOST, ROWS), left=(ROWS,), is_healthy=False)
 
 

@@ -56,12 +56,8 @@ def words_of(level: Level) -> list[str]:
     for action in level.parser._actions:  # noqa: SLF001 - as above
         if action.help != argparse.SUPPRESS:
             words += action.option_strings
-        if not action.option_strings and action.nargs is None:
-            words += map(str, action.choices or ())
-        if not action.option_strings and action.metavar == "WORD":
-            from nodetopo.tools.explain.catalogue import names  # noqa: PLC0415 - loads every table
-
-            words += names()
+        if not action.option_strings and action.nargs in (None, "*"):  # commands are listed above
+            words += choices_of(action)
     return words
 
 
@@ -73,6 +69,10 @@ def choices_of(action: argparse.Action) -> list[str]:
         from nodetopo.tools.cluster.simulated import LAYOUTS  # noqa: PLC0415 - loads the exports
 
         return list(LAYOUTS)
+    if action.dest == "word":
+        from nodetopo.tools.explain.catalogue import names  # noqa: PLC0415 - loads every table
+
+        return list(names())
     return list(map(str, action.choices or ()))
 
 
