@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
-from nodetopo.deviceplugin.service import Prefer
+from nodetopo.deviceplugin.service import InformedPrefer, Prefer
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
 from tests.generous_deadlines import GENEROUS
@@ -95,3 +95,20 @@ def test_a_choice_that_hangs_is_answered_with_any_valid_set() -> None:
     assert answer == ("GPU-2", "GPU-0")
     assert len(allocated.container_responses) == 1
     assert "preferred allocation came too late" in [line["event"] for line in lines]
+
+
+def test_a_question_to_the_kubelet_is_waited_for_beyond_the_deadline_of_a_choice() -> None:
+    """Answered too early, the kubelet would serve the question within Allocate."""
+    deadlines = replace(GENEROUS, choice_s=0.1)
+    learned = list[int]()
+
+    def ask(_required: Sequence[str], size: int) -> None:
+        Event().wait(3 * deadlines.choice_s)
+        learned.append(size)
+
+    def prefer(available: Sequence[str], _required: Sequence[str], _size: int) -> Sequence[str]:
+        return available[-learned[-1] :]
+
+    with serving(prefer=InformedPrefer(ask, prefer), deadlines=deadlines) as served:
+        assert served.preferred(["GPU-0", "GPU-1", "GPU-2"], [], 1) == ("GPU-2",)
+        assert served.servicer.unchosen == 0

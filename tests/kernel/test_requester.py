@@ -7,7 +7,7 @@ import pytest
 
 from nodetopo.deviceplugin.service import Answers
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.requester import Lookups, PodName, Requester, Requesters
+from nodetopo.kernel.requester import DEADLINE_S, PAUSE, Lookups, PodName, Requester, Requesters
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
 from tests.listed_pods import listed_pod
@@ -24,12 +24,15 @@ class Kubelet:
         self.pods: dict[PodName, dict[str, dict[str, tuple[str, ...]]]] = {}
         self.is_silent = False
         self.lists = 0
+        self.takes_s = 0.0
+        self.now_s = 0.0
         self._free = iter(range(1000))
         self.requesters = self.started()
 
     def started(self) -> Requesters:
         """Return what a new process has."""
-        self.requesters = Requesters(self.list, gate=AdmissionGate())
+        self.gate = AdmissionGate(lambda: self.now_s)
+        self.requesters = Requesters(self.list, gate=self.gate, clock=lambda: self.now_s)
         for resource in (GPU, HCA):
             self.requesters.around(resource, lambda *_: (), NO_ANSWERS)
         self.requesters.need("test", is_needed=True)
@@ -38,6 +41,7 @@ class Kubelet:
     def list(self) -> Iterable[Pod]:
         """Answer as the kubelet's List does."""
         self.lists += 1
+        self.now_s += self.takes_s
         if self.is_silent:
             raise UnreadableError("the kubelet is busy", "wait")
         return [listed_pod(*name, containers) for name, containers in self.pods.items()]
@@ -55,7 +59,8 @@ class Kubelet:
 
     def choose(self, resource: str, size: int = 1) -> Requester | None:
         """Ask for a choice; return who was found."""
-        found = self.requesters.look(resource, (), size)
+        with self.gate.choosing(is_reserved=False, waits=Mock()):
+            found = self.requesters.look(resource, (), size)
         assert self.requesters.current(resource) == found
         assert self.requesters.current("another") is None
         return found
@@ -139,16 +144,29 @@ def test_nobody_is_looked_up_where_nobody_needs_it(kubelet: Kubelet) -> None:
     assert (kubelet.lists, kubelet.requesters.lookups) == (before, Lookups())
 
 
-def test_nothing_is_listed_while_an_allocation_is_under_way() -> None:
-    gate, kubelet = AdmissionGate(), Kubelet()
-    requesters = Requesters(kubelet.list, gate=gate)
-    requesters.need("test", is_needed=True)
+def test_nothing_is_listed_while_an_allocation_is_under_way(kubelet: Kubelet) -> None:
     kubelet.add("a")
-    with gate.allocating():
-        assert requesters.look(GPU, (), 1) is None
-    assert (kubelet.lists, requesters.lookups) == (0, Lookups(failed=1))
-    requesters.look(GPU, (), 1)
-    assert kubelet.lists == 1
+    before = kubelet.lists
+    with kubelet.gate.allocating():
+        assert kubelet.choose(GPU) is None
+    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Lookups(failed=1))
+    assert kubelet.choose(GPU) is not None
+
+
+def test_a_slow_list_is_used_and_no_other_follows_until_the_kubelet_has_recovered(
+    kubelet: Kubelet,
+) -> None:
+    kubelet.add("a")
+    kubelet.takes_s = DEADLINE_S + 1
+    assert kubelet.ask("a", GPU).held == {}
+    kubelet.takes_s = 0.0
+    before = kubelet.lists
+    assert kubelet.choose(HCA) is None
+    assert (kubelet.lists, kubelet.requesters.in_use) == (before, None)
+    kubelet.now_s += PAUSE * (DEADLINE_S + 1)
+    found = kubelet.choose(HCA)
+    assert found is not None
+    assert found.held == kubelet.held("a")
 
 
 def test_a_kubelet_that_does_not_answer_leaves_the_container_unknown(kubelet: Kubelet) -> None:

@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.requester import DEADLINE_S, Requester, Requesters
+from nodetopo.kernel.requester import Requester, Requesters
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.podresources import PodResources
 from tests.lab.joint_pairs import GPU, HCA, machine, serving
@@ -139,8 +139,8 @@ class StaticPods:
 
 
 @contextmanager
-def static_pods(*, list_s: float = LIST_S) -> Iterator[StaticPods]:
-    """Run a kubelet of a DGX H100 with our plugins, whose lookups may take *list_s*."""
+def static_pods() -> Iterator[StaticPods]:
+    """Run a kubelet of a DGX H100 with our plugins."""
     lone = LoneKubelet()
     try:
         sockets = lone.directory / "device-plugins"
@@ -149,7 +149,7 @@ def static_pods(*, list_s: float = LIST_S) -> Iterator[StaticPods]:
         with serving(lone.home, sockets, is_joint=True, is_listed=True) as ((plugins, joint),):
             requesters = joint._requesters
             assert requesters is not None
-            kubelet = PodResources(found.socket, timeout_s=list_s, gate=None)
+            kubelet = PodResources(found.socket, gate=None)
             requesters._pods = kubelet.assigned
             found.requesters = requesters
             _record(found)
@@ -189,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=30)
     args = parser.parse_args()
-    with static_pods(list_s=DEADLINE_S) as node:
+    with static_pods() as node:
         for number in range(args.pods):
             node.run(f"pod-{number}", {"work": {GPU: 1, HCA: 1}})
             (node.kubelet.directory / "manifests" / f"pod-{number}.json").unlink()

@@ -6,11 +6,9 @@ that finds an ended pod rebuilds the reservations from the records
 """
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import structlog
@@ -20,9 +18,24 @@ from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
-from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.podresources import PodResources
 from tests.lab.cluster import Cluster
+from tests.lab.list_faults import (
+    COUNT,
+    ENDS,
+    FIRST,
+    LONG_S,
+    MOMENTS,
+    SHAPE,
+    TOY,
+    Ending,
+    begin_to_end,
+    held,
+    holders,
+    lowest,
+    run,
+    serving,
+)
 from tests.lab.machine_node import Node
 from tests.lab.pods import GPU, guaranteed
 from tests.lab.static_pods import LIST_S
@@ -30,11 +43,7 @@ from tests.lab.waiting import wait_for
 
 pytestmark = pytest.mark.lab
 
-TOY = "example.com/toy"
-COUNT = 5
-SHAPE = "h100x8-nvswitch-2numa-8cx7"
-LONG_S = 300.0
-FIRST = "/api/v1/namespaces/default/pods/first"
+STALL_S = 0.3
 
 
 @dataclass(slots=True)
@@ -58,51 +67,6 @@ class ToyAnswers:
         self.is_asked.set()
         assert self.may_answer.wait(300)
         return pb.ContainerAllocateResponse()
-
-
-def lowest(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
-    """Prefer the lowest ids."""
-    return [*required, *(one for one in sorted(available) if one not in required)][:size]
-
-
-@dataclass(slots=True)
-class Ending:
-    """A pod's preStop hook, which asks here and waits until the test lets the pod end.
-
-    Attributes:
-        port: of the HTTP server, on 127.0.0.1.
-    """
-
-    port: int = 0
-    has_begun: threading.Event = field(default_factory=threading.Event)
-    may_end: threading.Event = field(default_factory=threading.Event)
-
-    @contextmanager
-    def serving(self) -> Iterator["Ending"]:
-        """Answer until the end; all pods may end then."""
-        ending = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                ending.has_begun.set()
-                ending.may_end.wait(LONG_S)
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Write nothing."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.may_end.set()
-            server.shutdown()
-            thread.join()
-            server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -149,39 +113,9 @@ def toy(node: Node) -> Iterator[ToyAnswers]:
         plugin.stop()
 
 
-def run(cluster: Cluster, node: Node, resource: str, *names: str) -> None:
-    """Run pods with one device each."""
-    for name in names:
-        cluster.pods.run(guaranteed(name, node.name, {resource: 1}))
-
-
-def begin_to_end(cluster: Cluster, node: Node, resource: str, ending: Ending) -> None:
-    """Run pod ``first``, and delete it; return while the kubelet waits for its hook."""
-    pod = guaranteed("first", node.name, {resource: 1})
-    hook = {"httpGet": {"host": "127.0.0.1", "port": ending.port, "path": "/"}}
-    pod["spec"]["terminationGracePeriodSeconds"] = round(LONG_S)
-    pod["spec"]["containers"][0]["lifecycle"] = {"preStop": hook}
-    cluster.pods.run(pod)
-    run(cluster, node, resource, "keep")
-    cluster.api.delete(FIRST, grace_s=round(LONG_S))
-    assert ending.has_begun.wait(LONG_S)
-
-
 def wait_ended(other: PodResources) -> None:
     """List until pod ``first`` is gone, as another program may do at any time."""
     wait_for("pod first has ended", lambda: all(pod.name != "first" for pod in other.assigned()))
-
-
-def held(pods: Sequence[Pod], resource: str) -> Counter[str]:
-    """Return how many containers have each device."""
-    return Counter(
-        name
-        for pod in pods
-        for container in pod.containers
-        for devices in container.devices or ()
-        if devices.resource == resource
-        for name in devices.ids
-    )
 
 
 def test_the_kubelet_gives_a_device_twice_where_an_allocation_is_slow(
@@ -218,3 +152,13 @@ def test_ours_gives_no_device_twice_with_such_a_reader_beside_it(
         assert set(held(other.assigned(), GPU).values()) == {1}
     finally:
         node.agent.stop()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_kubelet_that_gets_no_cpu_gives_no_device_twice(
+    cluster: Cluster, node: Node, end: str
+) -> None:
+    """It is stopped at each moment of an admission, beside loops of ours that list all the time."""
+    with serving(node) as stalls:
+        for moment in MOMENTS:
+            assert holders(cluster, node, stalls, (moment, end, STALL_S)) == 1, moment

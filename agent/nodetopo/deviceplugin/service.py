@@ -3,10 +3,12 @@
 The kubelet sets no deadline on Allocate and GetPreferredAllocation and admits one pod at a
 time, so a call that waited for the driver or the disk would stop the whole node
 (kubernetes issues 117435, 129249, 130855). Only the choice among devices computes; it has a
-deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer.
+deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer. What a choice asks
+the kubelet itself is waited for (:mod:`nodetopo.probes.kubelet.gate`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
@@ -40,6 +42,27 @@ MOST_WORKERS = 16
 
 Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class InformedPrefer:
+    """A preference that depends on a question to the kubelet.
+
+    Attributes:
+        ask: (required ids, size): asks. It has no deadline: a question cannot be taken back, so the
+            kubelet's call is answered after it, and never in another thread.
+        prefer: computes with what was learned.
+    """
+
+    ask: Callable[[Sequence[str], int], object]
+    prefer: Prefer
+
+    def __call__(
+        self, available: Sequence[str], required: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Ask, and compute."""
+        self.ask(required, size)
+        return self.prefer(available, required, size)
 
 
 class Answers(Protocol):
@@ -156,30 +179,10 @@ class PluginServicer(service.DevicePluginServicer):
         """Choose for each container; always a valid answer, because an error rejects the pod."""
         del context
         response = pb.PreferredAllocationResponse()
-        for container in request.container_requests:
-            started = perf_counter()
-            available = tuple(container.available_deviceIDs)
-            required = tuple(container.must_include_deviceIDs)
-            if required:
-                ADMISSIONS.reserved()
-            size = container.allocation_size
-            preferred: list[str] = []
-            is_choice = False
-            try:
-                ids = self._choices.call(self._prefer, available, required, size)
-                preferred = [name for name in ids if isinstance(name, str)]
-                is_choice = True
-            except TimeoutError as error:
-                self._log.error("preferred allocation came too late", problem=str(error))
-            except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
-                self._log.error("preferred allocation failed", exc_info=True)
-            chosen = complete(preferred, available=available, required=required, size=size)
-            took_ms = round((perf_counter() - started) * 1000, 3)
-            asked = Asked(available=available, required=required, size=size, took_ms=took_ms)
-            self._allocations.answered(asked, chosen, is_choice=is_choice)
-            self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
-            response.container_responses.add(deviceIDs=chosen)
-        ADMISSIONS.settle()
+        is_reserved = any(one.must_include_deviceIDs for one in request.container_requests)
+        with ADMISSIONS.choosing(is_reserved=is_reserved, waits=self._report_wait):
+            for container in request.container_requests:
+                response.container_responses.add(deviceIDs=self._chosen(container))
         return response
 
     def Allocate(  # noqa: N802 - the service's own name
@@ -195,6 +198,39 @@ class PluginServicer(service.DevicePluginServicer):
         """Do nothing; the options never request this call."""
         del request, context
         return pb.PreStartContainerResponse()
+
+    def _chosen(self, container: pb.ContainerPreferredAllocationRequest) -> Sequence[str]:
+        """Return a valid set for *container*, the best if it can be computed in time."""
+        started = perf_counter()
+        available = tuple(container.available_deviceIDs)
+        required = tuple(container.must_include_deviceIDs)
+        size = container.allocation_size
+        preferred: list[str] = []
+        is_choice = False
+        try:
+            prefer = self._prefer
+            if isinstance(prefer, InformedPrefer):
+                prefer.ask(required, size)
+                prefer = prefer.prefer
+            ids = self._choices.call(prefer, available, required, size)
+            preferred = [name for name in ids if isinstance(name, str)]
+            is_choice = True
+        except TimeoutError as error:
+            self._log.error("preferred allocation came too late", problem=str(error))
+        except Exception:  # noqa: BLE001 - a fault in the choice must not reject the pod
+            self._log.error("preferred allocation failed", exc_info=True)
+        chosen = complete(preferred, available=available, required=required, size=size)
+        took_ms = round((perf_counter() - started) * 1000, 3)
+        asked = Asked(available=available, required=required, size=size, took_ms=took_ms)
+        self._allocations.answered(asked, chosen, is_choice=is_choice)
+        self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
+        return chosen
+
+    def _report_wait(self, waited_s: float) -> None:
+        self._log.warning(
+            "preferred allocation waits: the kubelet does not answer a list of its pods",
+            waited_s=round(waited_s),
+        )
 
     def _allocated(
         self, request: pb.AllocateRequest, context: grpc.ServicerContext

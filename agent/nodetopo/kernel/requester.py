@@ -25,14 +25,19 @@ from typing import TypeAlias
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
-from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.deviceplugin.service import Answers, InformedPrefer, Prefer
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import ADMISSIONS, AdmissionGate
 
-DEADLINE_S = 0.05
-"""Longest wait for the list, inside a call that keeps every other pod of the node waiting."""
+DEADLINE_S = 1.0
+"""A list that takes longer comes from a kubelet that stalls, as far as :data:`PAUSE` goes. A list
+that was sent is waited for all the same: hanging up does not take it back."""
+
+PAUSE = 10
+"""No call is looked up after a slow list for this many times as long as the list took, so that
+admission is at most a tenth slower."""
 
 REMEMBERED = 512
 """Pods without a place in the last list whose devices are remembered: a kubelet that restarts lists
@@ -96,7 +101,7 @@ class Requesters:
         """Ask nothing yet.
 
         Args:
-            pods: lists the node's pods within :data:`DEADLINE_S`, or raises UnreadableError.
+            pods: lists the node's pods, or raises UnreadableError once no list is under way.
             gate: says whether a list is safe.
             clock: of :attr:`last_s`, seconds.
         """
@@ -115,6 +120,7 @@ class Requesters:
         self._current: tuple[str, Requester] | None = None
         self._in_use: Held | None = None
         self._lookups: Mapping[str, int] = {}
+        self._resumes_s = float("-inf")
         self.last_s: float | None = None
 
     def need(self, user: str, *, is_needed: bool) -> None:
@@ -167,12 +173,11 @@ class Requesters:
     def around(self, resource: str, prefer: Prefer, answers: Answers) -> tuple[Prefer, Answers]:
         """Return *prefer* and *answers* of *resource*, with a requester during each call."""
 
-        def choose(available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
+        def ask(required: Sequence[str], size: int) -> None:
             self.look(resource, required, size)
-            return prefer(available, required, size)
 
         self._ours = self._ours | {resource}
-        return choose, _RecordedAnswers(resource, answers, self)
+        return InformedPrefer(ask, prefer), _RecordedAnswers(resource, answers, self)
 
     def look(self, resource: str, required: Sequence[str], size: int) -> Requester | None:
         """Find the container that asks for *size* devices of *resource*; called in that call.
@@ -182,11 +187,7 @@ class Requesters:
         self._current = None
         if required or not self._users:
             return None
-        began = self._clock()
-        try:
-            pods = _containers(self._pods()) if self._gate.open() else None
-        except UnreadableError:
-            pods = None
+        pods = self._listed()
         if pods is None:
             self._in_use = None
             self._count("failed")
@@ -197,7 +198,6 @@ class Requesters:
         if found is not None:
             self._current = resource, found
         self._count("ambiguous" if found is None else "known")
-        self.last_s = self._clock() - began
         return found
 
     @property
@@ -221,6 +221,21 @@ class Requesters:
             if self._in_use is not None:
                 before = self._in_use.get(resource, frozenset())
                 self._in_use = {**self._in_use, resource: before | frozenset(ids)}
+
+    def _listed(self) -> Mapping[PodName, Containers] | None:
+        """Return the pods; ``None`` if the kubelet stalls, refuses, or a list is not safe."""
+        began = self._clock()
+        if began < self._resumes_s:
+            return None
+        try:
+            with self._gate.asking() as is_safe:
+                return _containers(self._pods()) if is_safe else None
+        except UnreadableError:
+            return None
+        finally:
+            self.last_s = self._clock() - began
+            if self.last_s > DEADLINE_S:
+                self._resumes_s = self._clock() + PAUSE * self.last_s
 
     def _found(
         self, pods: Mapping[PodName, Containers], resource: str, size: int

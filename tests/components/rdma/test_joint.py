@@ -278,7 +278,8 @@ class Listed:
 
     def start(self) -> None:
         """Start a daemon, which remembers nothing."""
-        self.requesters = Requesters(self.listed, gate=AdmissionGate())
+        self.gate = AdmissionGate()
+        self.requesters = Requesters(self.listed, gate=self.gate)
         for resource in (GPU, HCA):
             self.requesters.around(resource, first, Mock(spec=Answers))
         self.joint = JointPlacement(lambda: self.now, self.requesters)
@@ -306,7 +307,8 @@ class Listed:
         everything = GPUS if is_gpu else [device.id for device in self.pool.devices]
         in_use = {one for pod in self.pods.values() for one in pod.get(resource, ())}
         free = [one for one in everything if one not in in_use]
-        self.requesters.look(resource, (), size)
+        with self.gate.choosing(is_reserved=False, waits=Mock()):
+            self.requesters.look(resource, (), size)
         if is_gpu:
             chosen = tuple(self.follow(free, (), size))
         else:

@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
+from threading import Event, Timer
 
 import grpc
 import pytest
 
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.requester import DEADLINE_S, Lookups, Requesters
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, Pod, pool
+from nodetopo.probes.kubelet import gate as module
 from nodetopo.probes.kubelet.gate import AdmissionGate
 from nodetopo.probes.kubelet.pb import podresources_pb2 as pb
 from nodetopo.probes.kubelet.podresources import PodResources
@@ -59,8 +59,9 @@ def device(resource: str, name: str, *nodes: int) -> pb.ContainerDevices:
     return pb.ContainerDevices(resource_name=resource, device_ids=[name], topology=topology)
 
 
-def test_a_kubelet_that_takes_a_second_leaves_the_requester_unknown(serve: Serve) -> None:
-    """The list is answered only after the call that needed it."""
+@pytest.fixture
+def slow(serve: Serve) -> Iterator[tuple[Path, Event]]:
+    """Return a kubelet that answers lists once the event is set, and one after the test."""
     may_answer = Event()
 
     def late(
@@ -69,13 +70,64 @@ def test_a_kubelet_that_takes_a_second_leaves_the_requester_unknown(serve: Serve
         assert may_answer.wait(60)
         return pb.ListPodResourcesResponse()
 
-    kubelet = PodResources(serve(late), timeout_s=DEADLINE_S, gate=None)
-    requesters = Requesters(kubelet.assigned, gate=AdmissionGate())
-    requesters.need("test", is_needed=True)
-    with closing(kubelet):
-        assert requesters.look("nvidia.com/gpu", (), 1) is None
-        may_answer.set()
-    assert (requesters.lookups, requesters.in_use) == (Lookups(failed=1), None)
+    yield serve(late), may_answer
+    may_answer.set()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_choice_waits_for_a_list_that_nobody_waits_for_any_more(
+    slow: tuple[Path, Event], monkeypatch: pytest.MonkeyPatch, *, is_closed: bool
+) -> None:
+    """The kubelet serves it all the same, then or within the next Allocate."""
+    socket, may_answer = slow
+    gate = AdmissionGate()
+    kubelet = PodResources(socket, timeout_s=0.1, gate=gate)
+    with pytest.raises(UnreadableError, match="DEADLINE_EXCEEDED"):
+        kubelet.assigned()
+    if is_closed:
+        kubelet.close()
+    monkeypatch.setattr(module, "REPORT_S", 0.1)
+    waited = list[float]()
+
+    def report(waited_s: float) -> None:
+        assert not may_answer.is_set(), "the kubelet has answered"
+        waited.append(waited_s)
+        if len(waited) == 2:
+            may_answer.set()
+
+    with gate.choosing(is_reserved=False, waits=report):
+        pass
+    assert len(waited) == 2
+    kubelet.close()
+
+
+def test_one_list_at_most_is_under_way_to_a_kubelet_that_answers_none(
+    slow: tuple[Path, Event],
+) -> None:
+    gate = AdmissionGate()
+    for why in ("DEADLINE_EXCEEDED", "not answered an earlier list"):
+        with pytest.raises(UnreadableError, match=why):
+            PodResources(slow[0], timeout_s=0.1, gate=gate).assigned()
+
+
+def test_a_list_of_a_kubelet_that_ended_keeps_no_choice_waiting(tmp_path: Path) -> None:
+    gate = AdmissionGate()
+    (tmp_path / "nobody").touch()
+    for socket in ("missing", "nobody"):
+        with pytest.raises(UnreadableError):
+            PodResources(tmp_path / socket, gate=gate).assigned()
+    with gate.choosing(is_reserved=False, waits=lambda _: pytest.fail("no list is under way")):
+        pass
+
+
+def test_a_list_within_a_call_is_waited_for(slow: tuple[Path, Event]) -> None:
+    socket, may_answer = slow
+    timer = Timer(0.3, may_answer.set)
+    timer.start()
+    with closing(PodResources(socket, timeout_s=0.01, gate=None)) as kubelet:
+        assert kubelet.assigned() == ()
+    assert may_answer.is_set()
+    timer.join()
 
 
 def test_a_container_has_its_devices_by_resource_its_cpus_and_its_memory(serve: Serve) -> None:

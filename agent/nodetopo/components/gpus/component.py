@@ -25,7 +25,7 @@ from nodetopo.footprint import give_back
 from nodetopo.kernel.component import Component, Kernel, Metadata, labels_of
 from nodetopo.kernel.events import PodEventPublisher
 from nodetopo.kernel.loops import Loop
-from nodetopo.kernel.requester import DEADLINE_S, Requesters
+from nodetopo.kernel.requester import Requesters
 from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
@@ -222,7 +222,7 @@ class Gpus(Component):
         self.pod_events: PodEventPublisher | None = None
         if not target.is_real or settings.once or target.fake_kubelet is not None:
             return
-        kubelet = PodResources(settings.pod_resources_socket, timeout_s=DEADLINE_S, gate=None)
+        kubelet = PodResources(settings.pod_resources_socket, gate=None)
         kernel.requesters = Requesters(kubelet.assigned)
         if (settings.pod_policies or settings.tell_pods) and kernel.has_api:
             self.pod_events = PodEventPublisher(

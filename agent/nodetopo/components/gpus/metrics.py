@@ -145,7 +145,7 @@ FAMILIES: tuple[Family[GpuReading], ...] = (
         name="requester_lookups",
         section=Section.KUBELET,
         text="Lookups of the pod behind a preferred allocation: `known`, `ambiguous`, or "
-        "`failed` if the kubelet did not answer in time",
+        "`failed` if the kubelet was not listed or refused",
         labels=("outcome",),
         kind=MetricKind.COUNTER,
         most=3,

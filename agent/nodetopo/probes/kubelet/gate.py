@@ -5,8 +5,15 @@ rebuilt from what containers have, and lacks devices whose Allocate is not answe
 then gives such a device to a second container (kubernetes 1.34.1, 1.36.3 and 1.37.1
 pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices; docs/internals/kubelet-list.md).
 
-So none of our threads lists between the moment when devices are chosen and the moment when the
-kubelet has recorded them. One process has one kubelet, and so one gate: :data:`ADMISSIONS`.
+So no list of ours reaches the kubelet between the moment when devices are chosen and the moment
+when it has recorded them. A client that hangs up does not take a list back, and no time tells what
+a kubelet without a CPU has done. Two rules follow:
+
+- a choice is answered only after the kubelet has ended every list that was sent;
+- after a choice or an Allocate, a list is sent only to a kubelet that has answered another
+  question since.
+
+One process has one kubelet, and so one gate: :data:`ADMISSIONS`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,10 +28,10 @@ RESERVED_S = 1.0
 Without one, because another check failed, nothing is reserved any more."""
 
 RECORDED_S = 0.1
-"""How long after the answer to Allocate the kubelet may need to record it: its next statement."""
+"""How long a running kubelet may need for its next statement: to record the answer to Allocate."""
 
-LISTED_S = 0.05
-"""How long an answer to the kubelet waits for a list that is under way; lists take 1 to 20 ms."""
+REPORT_S = 5.0
+"""How often a choice that waits for a list reports it."""
 
 
 class AdmissionGate:
@@ -37,30 +44,54 @@ class AdmissionGate:
         self._clock = clock
         self._changed = Condition()  # guards all below
         self._lists = 0
+        self._choices = 0
         self._allocations = 0
         self._closed_until = float("-inf")
+        self._answers = 0  # choices and Allocates
+        self._answers_seen = 0  # those that the kubelet has got since, as it answered a question
 
-    def reserved(self) -> None:
-        """Note that the kubelet has reserved devices, and calls Allocate next."""
-        with self._changed:
-            self._closed_until = self._clock() + RESERVED_S
+    @contextmanager
+    def choosing(self, *, is_reserved: bool, waits: Callable[[float], None]) -> Iterator[None]:
+        """Choose devices, which are answered at the end: then every list has ended.
 
-    def settle(self) -> None:
-        """Close the gate for the devices that are chosen now, and wait for lists under way."""
-        self.reserved()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._lists, LISTED_S)
-
-    def open(self) -> bool:
-        """Note that the kubelet asks for a choice with nothing reserved: a list is safe now.
-
-        It admits one pod at a time, so an earlier choice has become of use or not. Return whether
-        no Allocate is under way, which cannot be with one kubelet.
+        Args:
+            is_reserved: whether the kubelet holds devices for the container already.
+            waits: called every :data:`REPORT_S` while a list keeps the answer waiting, with the
+                seconds waited so far. The kubelet sets no deadline.
         """
         with self._changed:
-            self._closed_until = float("-inf")
-            self._changed.notify_all()
-            return not self._allocations
+            self._choices += 1
+            if is_reserved:
+                self._close(RESERVED_S)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._choices -= 1
+                began = self._clock()
+                self._close(float("inf"))
+                while not self._changed.wait_for(lambda: not self._lists, REPORT_S):
+                    waits(self._clock() - began)
+                self._close(RESERVED_S)
+
+    @contextmanager
+    def asking(self) -> Iterator[bool]:
+        """Hold a choice's answer back for a list inside the call; say whether that list is safe.
+
+        It is while the choice is not answered: nothing is reserved then. The kubelet admits one pod
+        at a time, so earlier choices have come to an end, and other lists need not wait either.
+        """
+        with self._changed:
+            is_safe = bool(self._choices) and not self._allocations
+            if is_safe:
+                self._closed_until = float("-inf")
+                self._changed.notify_all()
+                self._lists += 1
+        try:
+            yield is_safe
+        finally:
+            if is_safe:
+                self.ended()
 
     @contextmanager
     def allocating(self) -> Iterator[None]:
@@ -72,41 +103,68 @@ class AdmissionGate:
         finally:
             with self._changed:
                 self._allocations -= 1
-                self._closed_until = self._clock() + RECORDED_S
-                self._changed.notify_all()
+                self._close(RECORDED_S)
 
-    @contextmanager
-    def listing(self, limit_s: float) -> Iterator[None]:
-        """Wait until nothing is being allocated, then keep choices waiting for the list.
+    def begin(self, limit_s: float, prove: Callable[[], object]) -> None:
+        """Wait until a list is safe, then keep choices waiting until :meth:`ended`.
+
+        Lists come one at a time: of a kubelet that answers none, one at most is under way.
+
+        Args:
+            limit_s: the longest wait.
+            prove: asks the kubelet something else; returns once it has answered.
 
         Raises:
-            UnreadableError: the kubelet allocated devices all the time for *limit_s* seconds.
+            UnreadableError: the kubelet allocated devices, or listed, all the time; or *prove*
+                raised it.
         """
-        with self._changed:
-            end = self._clock() + limit_s
-            while (wait_s := self._wait_s(end)) > 0:
-                self._changed.wait(wait_s)
-            if self._wait_s(float("inf")) > 0:
-                raise UnreadableError(
-                    f"the kubelet has been allocating devices for {limit_s:g} s, when its list "
-                    "must not be asked for",
-                    "see whether Allocate of a device plugin hangs",
-                )
-            self._lists += 1
-        try:
-            yield
-        finally:
+        end = self._clock() + limit_s
+        while True:
             with self._changed:
-                self._lists -= 1
-                self._changed.notify_all()
+                while (wait_s := self._wait_s()) > 0:
+                    if (left_s := end - self._clock()) <= 0:
+                        raise self._busy(limit_s)
+                    self._changed.wait(min(wait_s, left_s))
+                answers = self._answers
+                if answers == self._answers_seen:
+                    self._lists += 1
+                    return
+            prove()
+            with self._changed:
+                if answers == self._answers:
+                    self._answers_seen = answers
+                    self._closed_until = self._clock() + RECORDED_S
 
-    def _wait_s(self, end: float) -> float:
-        """Return how long the gate stays closed, at most until *end*; the lock is held."""
-        now = self._clock()
-        left = self._closed_until - now
-        if self._allocations:
-            left = max(left, RECORDED_S)
-        return min(left, end - now)
+    def ended(self) -> None:
+        """Note that the kubelet has ended a list, or that none was sent after :meth:`begin`."""
+        with self._changed:
+            self._lists -= 1
+            self._changed.notify_all()
+
+    def _close(self, seconds: float) -> None:
+        """Close the gate after an answer to the kubelet, or before one; the lock is held."""
+        self._answers += 1
+        self._closed_until = self._clock() + seconds
+        self._changed.notify_all()
+
+    def _wait_s(self) -> float:
+        """Return how long no list may be sent, as far as is known; the lock is held."""
+        if self._lists or self._allocations:
+            return float("inf")
+        return self._closed_until - self._clock()
+
+    def _busy(self, limit_s: float) -> UnreadableError:
+        """Return why no list was safe for *limit_s* seconds; the lock is held."""
+        if self._lists:
+            return UnreadableError(
+                f"the kubelet has not answered an earlier list for {limit_s:g} s",
+                "see whether the kubelet is overloaded or stopped",
+            )
+        return UnreadableError(
+            f"the kubelet has been allocating devices for {limit_s:g} s, when its list "
+            "must not be asked for",
+            "see whether Allocate of a device plugin hangs",
+        )
 
 
 ADMISSIONS = AdmissionGate()

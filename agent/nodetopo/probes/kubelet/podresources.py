@@ -1,8 +1,7 @@
 """The kubelet's PodResources API (v1): containers' devices, and allocatable resources."""
 
 import os
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,9 @@ _CURES = {
 }
 """gRPC status → cure."""
 
+_UNANSWERED = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+"""gRPC statuses that do not come from a kubelet that runs."""
+
 
 class PodResources:
     """The kubelet's answers over one kept connection; for one thread.
@@ -45,12 +47,18 @@ class PodResources:
     ) -> None:
         """Ask nothing yet.
 
-        A list waits at *gate*, for up to *timeout_s*; ``None`` if the caller knows that it is safe.
+        Args:
+            socket: the kubelet's.
+            timeout_s: the longest wait for an answer, in seconds. The kubelet serves a list whose
+                client hung up all the same, so *gate* takes a list as ended once it was answered.
+            gate: where lists wait, for up to *timeout_s*; ``None`` within a call of the kubelet,
+                where a list is safe, and is waited for however long it takes.
         """
         self._socket = socket
         self._timeout_s = timeout_s
         self._gate = gate
         self._channel: Any = None
+        self._list_call: Any = None
         self._start: tuple[int, int] | None = None
 
     @property
@@ -112,16 +120,45 @@ class PodResources:
 
     def close(self) -> None:
         """Close the connection; a later question connects again."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        channel, self._channel = self._channel, None
+        # A list that is not answered yet ends its connection: closing it would hang up.
+        if channel is not None and (self._list_call is None or self._list_call.done()):
+            channel.close()
 
     def _list(self) -> Iterable[Any]:
-        with nullcontext() if self._gate is None else self._gate.listing(self._timeout_s):
-            answer: Iterable[Any] = self._ask(LIST).pod_resources
-            return answer
+        method, request = self._method(LIST)
+        pods: Iterable[Any]
+        if (gate := self._gate) is None:
+            pods = self._answer(method, request).pod_resources
+            return pods
+        gate.begin(self._timeout_s, self._prove)
+        try:
+            call = self._list_call = method.future(request)
+        except BaseException:
+            gate.ended()
+            raise
+        call.add_done_callback(lambda _: gate.ended())
+        pods = self._answer(call.result, self._timeout_s).pod_resources
+        return pods
 
-    def _ask(self, method: str) -> Any:
+    def _prove(self) -> None:
+        """Return once the kubelet has answered a question that changes nothing.
+
+        Raises:
+            UnreadableError: it did not answer.
+        """
+        try:
+            self._ask(ALLOCATABLE)
+        except UnreadableError as error:
+            code = getattr(error.__cause__, "code", None)
+            if code is None or code().name in _UNANSWERED:
+                raise
+
+    def _ask(self, name: str) -> Any:
+        return self._answer(*self._method(name), self._timeout_s)
+
+    def _method(self, name: str) -> tuple[Any, Any]:
+        """Return a method of the API, with its request, on the kept connection."""
         socket = self._socket
         if len(os.fsencode(socket.absolute())) > MAX_PATH_BYTES:
             raise UnreadableError(
@@ -154,22 +191,33 @@ class PodResources:
             LIST: (pb.ListPodResourcesRequest, pb.ListPodResourcesResponse),
             ALLOCATABLE: (pb.AllocatableResourcesRequest, pb.AllocatableResourcesResponse),
         }
-        request, response = messages[method]
-        call = self._channel.unary_unary(
-            method,
+        request, response = messages[name]
+        method = self._channel.unary_unary(
+            name,
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
+        return method, request()
+
+    def _answer(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what *ask*, a call of gRPC, answers; raises UnreadableError for its errors."""
+        import grpc  # noqa: PLC0415 - loaded by now
+
         try:
-            return call(request(), timeout=self._timeout_s)
+            return ask(*arguments)
+        except grpc.FutureTimeoutError as error:
+            raise self._unreadable(
+                "DEADLINE_EXCEEDED", f"{self._timeout_s:g} s are over"
+            ) from error
         except grpc.RpcError as error:
             failure: Any = error  # grpc's types do not say that it is a call, too
-            code = failure.code().name
-            raise UnreadableError(
-                f"the kubelet's pod resources at {socket} are unreadable: "
-                f"{code}: {failure.details()}",
-                _CURES.get(code, "see the kubelet's log"),
-            ) from error
+            raise self._unreadable(failure.code().name, failure.details()) from error
+
+    def _unreadable(self, code: str, details: str | None) -> UnreadableError:
+        return UnreadableError(
+            f"the kubelet's pod resources at {self._socket} are unreadable: {code}: {details}",
+            _CURES.get(code, "see the kubelet's log"),
+        )
 
 
 def _container(message: Any) -> Container:
