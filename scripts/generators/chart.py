@@ -258,7 +258,9 @@ def _of(path: str, value: Any, texts: Mapping[str, str]) -> dict[str, Any]:
         inner = {name: _of(f"{path}.{name}".lstrip("."), one, texts) for name, one in value.items()}
         # Helm hands over `global` to every chart that is a part of another one.
         inner |= {} if path else {"global": {"type": "object"}}
-        return {"type": "object", "additionalProperties": False, "properties": inner}
+        # Helm drops the key of a null, and the templates rely on each.
+        required = {"required": list(value)}
+        return {"type": "object", "additionalProperties": False, **required, "properties": inner}
     return {**described, "type": _TYPES[type(value)], **narrow}
 
 

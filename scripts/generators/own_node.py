@@ -1,4 +1,4 @@
-"""The generated parts of the own-node policies: keys of labels, and field managers."""
+"""The generated parts of the own-node policies: keys of labels, managers, reasons of Events."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,6 +9,7 @@ from nodetopo.components.labels.gpu_resource import LONGEST_PROFILE
 from nodetopo.components.labels.label import LabelFamily
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.kubeapi.apply import FIELD_MANAGER
+from nodetopo.tools.explain.events import POD_EVENTS
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _COMPONENT = _DEPLOY / "daemonset" / "components" / "own-node"
@@ -17,6 +18,7 @@ FILES = (
     _COMPONENT / "nodes.yaml",
     _COMPONENT / "features.yaml",
     _COMPONENT / "pods.yaml",
+    _COMPONENT / "events.yaml",
     _DEPLOY / "helm" / "templates" / "policy.yaml",
 )
 """The files with generated parts."""
@@ -115,11 +117,19 @@ def _managers() -> Iterator[str]:
         yield "        'fields': entry.?fieldsV1.orValue({})})"
 
 
+def _reasons() -> Iterator[str]:
+    reasons = "', '".join(sorted(name for event in POD_EVENTS for name in event.names))
+    yield "    - name: podReasons"
+    yield "      expression: >-"
+    yield f"        ['{reasons}']"
+
+
 def part(name: str) -> str:
     """Return the lines of the generated part *name*."""
     parts: dict[str, Callable[[], Iterator[str]]] = {
         "keys": _keys,
         "managers": _managers,
+        "reasons": _reasons,
         "fields": lambda: _fields("the agent's own keys", LABEL, PREFIXES),
         "note": lambda: _fields("its annotation", "false", "{key} == variables.own"),
     }

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from nodetopo.components.dra.slices import slice_name
 from nodetopo.components.labels.outputs.nfd import NODE_NAME_LABEL
+from nodetopo.model.dra import DRIVER, SLICES
 from tests.bench.fleet_identity import loose_token, pod_token
 from tests.deploy.kustomize import render
 from tests.lab.api import Api, ApiError
@@ -86,7 +88,7 @@ def policed(cluster: Cluster, documents: Documents = BY_KUSTOMIZE) -> Iterator[A
         wait_for("the policies are gone", lambda: not any(_refused(api)))
         for document in (_BINDING, _ANYTHING):
             api.delete(objects.place(api, document))
-        api.delete(f"{EVENTS}/{OTHER}.probe")  # of the attempt that was not refused
+        api.delete(f"{EVENTS}/{event_name(OTHER)}")  # of the attempt that was not refused
         api.delete(pod_path(OWN))
         for name in (OWN, OTHER):
             api.delete(f"/api/v1/nodes/{name}")
@@ -159,18 +161,55 @@ def features(name: str, label: str = "gpu.topology/probe") -> dict[str, Any]:
     }
 
 
-def apply_event(api: Api, name: str, component: str = "nodetopo", reporting: str = "") -> None:
-    """Write an Event about the Node *name*."""
-    body = {
+def apply_slice(api: Api, node: str, *, name: str | None = None, **spec: Any) -> None:
+    """Write a ResourceSlice of the Node *node*, with *spec* instead, without keeping it."""
+    body = slice_of(node, **spec)
+    body["metadata"]["name"] = name or body["metadata"]["name"]
+    api.apply(f"{SLICES}/{body['metadata']['name']}", body, is_dry_run=True)
+
+
+def slice_of(node: str, **spec: Any) -> dict[str, Any]:
+    """Return a ResourceSlice of the Node *node* with one device, and *spec* instead; no Nones."""
+    chosen = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+        **spec,
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": slice_name(node, "1-devices-0")},
+        "spec": {key: value for key, value in chosen.items() if value is not None},
+    }
+
+
+def event_name(subject: str) -> str:
+    """Return a name of an Event about *subject*, of the form that the agent gives it."""
+    return f"{subject}.0123456789abcdef"
+
+
+def event(about: str, **changes: Any) -> dict[str, Any]:
+    """Return an Event about the Node *about* as the agent on ``OWN`` writes it, with *changes*."""
+    return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name}.probe", "namespace": "default"},
-        "involvedObject": {"kind": "Node", "name": name, "uid": name},
-        "source": {"component": component},
-        "reportingComponent": reporting,
+        "metadata": {"name": event_name(about), "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": about, "uid": about},
+        "source": {"component": "nodetopo", "host": OWN},
+        "reportingComponent": "nodetopo",
+        "reportingInstance": OWN,
+        "reason": "Probe",
         "message": str(time.monotonic_ns()),
+        **changes,
     }
-    api.apply(f"{EVENTS}/{name}.probe", body)
+
+
+def apply_event(api: Api, name: str, **changes: Any) -> None:
+    """Write an Event about the Node *name*."""
+    body = event(name, **changes)
+    api.apply(f"{EVENTS}/{body['metadata']['name']}", body)
 
 
 def _refused(api: Api) -> tuple[bool, ...]:
@@ -182,6 +221,7 @@ def _refused(api: Api) -> tuple[bool, ...]:
         _is_refused(apply_zones, agent, OTHER),
         _is_refused(apply_features, agent, OTHER),
         _is_refused(apply_event, agent, OTHER),
+        _is_refused(apply_slice, agent, OTHER),
     )
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from nodetopo.cli.settings import given
 from nodetopo.components.rdma.pools_file import parse
 from nodetopo.components.rdma.settings import RDMA_USUAL_PLACE
 from nodetopo.kernel.settings.resolve import Resolved
+from scripts.generators.chart import OPEN
+from scripts.generators.chart import values as defaults
 from scripts.generators.distributions import distributions
 from tests.deploy.kustomize import render as kustomize
 from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
@@ -187,6 +189,57 @@ def test_a_wrong_value_is_refused(value: Object, found: str) -> None:
     done = template(value)
     assert done.returncode != 0
     assert found in done.stderr
+
+
+def read_by_templates() -> set[str]:
+    """Return the values that templates name by their whole path."""
+    files = (path for path in (CHART / "templates").rglob("*") if path.is_file())
+    texts = [path.read_text("utf-8") for path in files]
+    return {path for text in texts for path in re.findall(r"\.Values\.([\w.]+)", text)}
+
+
+def given_values(within: Object, path: str = "") -> Iterator[str]:
+    """Yield the path of each value that the chart has a default for, maps of them included."""
+    for name, one in within.items():
+        inner = f"{path}.{name}".lstrip(".")
+        yield inner
+        if isinstance(one, dict) and inner not in {*OPEN, "settings"}:
+            yield from given_values(one, inner)
+
+
+def test_templates_read_no_value_that_has_no_default() -> None:
+    assert read_by_templates() <= set(given_values(defaults()))
+
+
+@pytest.mark.parametrize("path", [*given_values(defaults())])
+def test_no_value_can_be_taken_away(path: str) -> None:
+    # Helm drops the key of a null: a template would read nothing, a policy of nothing allow all.
+    done = template({path: None})
+    parent, _, name = path.rpartition(".")
+    assert done.returncode != 0
+    assert f"at '{'/' if parent else ''}{parent.replace('.', '/')}': missing property '{name}'" in (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize("prefixes", [None, "", "x", [], [""], ["", "x/"], ["x"], [None], {}, 1])
+def test_prefixes_that_would_allow_more_are_refused(prefixes: object) -> None:
+    done = template({"policy.ownPrefixes": prefixes})
+    assert done.returncode != 0
+    assert "policy" in done.stderr
+
+
+@pytest.mark.parametrize("prefixes", [None, [], [""]], ids=str)
+def test_no_prefix_allows_no_label_where_the_schema_is_not_asked(prefixes: object) -> None:
+    objects = render({"policy.ownPrefixes": prefixes}, "--skip-schema-validation")
+    own = [
+        variable["expression"]
+        for one in objects
+        if one["metadata"]["name"] in {"nodetopo-own-node", "nodetopo-own-features"}
+        for variable in one["spec"].get("variables", ())
+        if variable["name"] == "own"
+    ]
+    assert own == ["[]", "[]"]
 
 
 def daemonset(values: Object) -> Object:

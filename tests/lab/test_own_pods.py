@@ -68,6 +68,17 @@ def test_no_pod_may_be_created_or_deleted(agent: Api) -> None:
         agent.delete(pod_path(OWN))
 
 
+def test_no_pod_may_be_bound_or_evicted(agent: Api) -> None:
+    binding = {"metadata": {"name": OTHER}, "target": {"kind": "Node", "name": OTHER}}
+    eviction = {"metadata": {"name": OTHER, "namespace": "nodetopo"}}
+    for part, kind, version, body in (
+        ("binding", "Binding", "v1", binding),
+        ("eviction", "Eviction", "policy/v1", eviction),
+    ):
+        with pytest.raises(ApiError, match="may change pods of that node only"):
+            agent.create(f"{pod_path(OTHER)}/{part}", {"apiVersion": version, "kind": kind, **body})
+
+
 def test_only_the_zones_of_the_own_node_may_be_written(agent: Api) -> None:
     apply_zones(agent, OWN)
     with pytest.raises(ApiError, match=f"on node {OWN} may write the zones of that Node only"):
