@@ -141,3 +141,24 @@ def test_what_is_no_object_of_json_is_free_text(scrubber: TextScrubber) -> None:
         assert "acme" not in scrubber.log([line])
     assert "acme" not in scrubber.log([json.dumps({"acme-1": {"pod": {"acme-2": ["acme-3"]}}})])
     assert "12345" not in scrubber.log([json.dumps({"token": 12345})])
+
+
+def test_metrics_keep_their_names_values_and_devices(scrubber: TextScrubber) -> None:
+    uuid = "GPU-7a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+    text = (
+        "# TYPE nodetopo_x gauge\n"
+        f'nodetopo_x{{pod="acme",gpu="0",uuid="{uuid}",driver="580.95.05",x="acme"}} 1.5e+09\n'
+        "nodetopo_y 12345678901234\n"
+    )
+    kind, first, second = scrubber.metrics(text).splitlines()
+    assert (kind, second) == ("# TYPE nodetopo_x gauge", "nodetopo_y 12345678901234")
+    assert first.startswith('nodetopo_x{pod="pod-1",gpu="0",uuid="GPU-')
+    assert uuid[4:] not in first
+    assert first.endswith(',driver="580.95.05",x="pod-1"} 1.5e+09')
+
+
+@pytest.mark.parametrize("name", ["v1.2.3+zoe", "1.2.3-4-zoe", "node-17", "ZOE-123", "net-10"])
+def test_a_name_in_the_form_of_a_version_or_of_a_node_is_left_out(
+    name: str, scrubber: TextScrubber
+) -> None:
+    assert scrubber.text(f"{name} zoe.nvidia.com/zoe nvidia.com/zoe-gpu") == "… …/… …/…"

@@ -96,7 +96,7 @@ _PART = re.compile(
 _BETWEEN = re.compile(r"[,:;=^~+|\s-]+")
 _PLAIN_ID = re.compile(
     r"(?:MIG-)?(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:[:/-]{1,2}[0-9]{1,4})*"
-    rf"|{PCI}(?:::?[0-9]+)?|gpu-[0-9a-f]{{1,4}}(?:-[0-9]{{1,2}})*|[0-9]{{1,4}}|{DEVICE.pattern}"
+    rf"|{PCI}(?:::?[0-9]+)?|gpu-[0-9a-f]{{1,4}}(?:-[0-9]{{1,2}})*|(?:nvidia|cpu|rdma|vf|uverbs)-[0-9]{{1,4}}|[0-9]{{1,4}}|{DEVICE.pattern}"
 )
 """Device ids that show their kind and place only; UUIDs in them are substitutes."""
 

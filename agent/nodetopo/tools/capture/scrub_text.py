@@ -14,9 +14,9 @@ from nodetopo.tools.capture.fields import NODE, Scrub
 from nodetopo.tools.capture.substitutes import LEFT_OUT, Substitutes
 from nodetopo.tools.capture.words import PUBLIC_NAMES
 
-_KEPT_KEYS = ("level", "timestamp", "resource", "resources", "label-prefix", "resource-name")
-"""Keys of log lines and settings whose values are kept but for known names: closed vocabularies,
-times, and names of resources and labels, which the snapshot has too."""
+_KEPT_KEYS = ("resource", "resources", "label-prefix", "resource-name")
+"""Keys of log lines and settings whose values are kept but for known names: names of resources
+and labels, which the snapshot has too."""
 
 _WORDS = (
     r"(?:token|passw(?:or)?d|pwd|passphrase|secret|(?:api|access|private)[_-]?key|credential"
@@ -52,8 +52,10 @@ _PAIR = re.compile(
 )
 """Such a key and its value in a line of text, or in the labels of a metric."""
 
-_SAMPLE = re.compile(r"(?:# (?:TYPE|HELP) )?([a-zA-Z_:][\w:]*)(?=[ {])(.*)")
-"""The name of a metric, and the rest of its line."""
+_SAMPLE = re.compile(
+    r"(?:# (?:TYPE|HELP) )?([a-zA-Z_:][\w:]*)(?=[ {])(.*?)((?<= )[-+0-9.eEInfNa]+)?"
+)
+"""The name of a metric, its labels or help, and its value."""
 
 
 class TextScrubber:
@@ -123,7 +125,7 @@ class TextScrubber:
         match = _SAMPLE.fullmatch(line)
         if match is None:
             return self.text(line)
-        return line[: match.end(1)] + self.text(match[2])
+        return line[: match.end(1)] + self.text(match[2]) + (match[3] or "")
 
     def _learn(self, line: str, fields: dict[str, Any] | None) -> None:
         """Give a substitute to each object that a line names."""

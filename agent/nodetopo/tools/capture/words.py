@@ -32,8 +32,9 @@ _ERRORS = """
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*")
 _TOKEN = re.compile(r"[^\s\"'`,;()\[\]{}<>|=*]+")
-_AROUND = ".:!?…\\"
+_AROUND = ".!?…\\"
 _SPAN = r"[0-9]{1,5}(?:-[0-9]{1,5})?"
+_BUILD = "(?:aws|azure|gcp|gke|generic|ibm|lowlatency|nvidia|oracle)"
 _UNIT = r"(?:%|[KMGTPE]i?B?|kB?|B|[munµ]?s|min|h|d|x|W|[MG]Hz)"
 
 DEVICE = re.compile(
@@ -43,7 +44,7 @@ DEVICE = re.compile(
     r"(?:(?:f|np|d|n|v|u|s|r|i|c|pf|vf)[0-9]{1,5})*(?:\.[0-9]{1,4})?"
     r"|(?:mlx[45](?:_core|_ib|_bond)?|eth|ib|bond|docker|hsn|hsi|net|efa|rdma|gpu|team|usb|cni|br"
     r"|virbr|tunl|irdma|bnxt_re|uverbs|umad|issm|ucm|flannel\.|nvidia|cpu|vf|mig|GPU|NIC|DD|CPU"
-    r"|NUMA|numa|node|Xid|XID|nvme|sd[a-z]|md|tty)[_-]?[0-9]{1,4}"
+    r"|NUMA|numa|Xid|XID|nvme|sd[a-z]|md|tty)_?[0-9]{1,4}"
     r"(?:(?:[_.:]|rdma|eth|np|d|p|v|s|vf)[0-9]{1,4})*",
 )
 """An HCA, an interface or another device as kernels, udev and NVIDIA's programs name it."""
@@ -54,17 +55,18 @@ _KEPT = re.compile(
     r"""
       [-+~±\#]?[0-9]{1,10}(?:\.[0-9]{1,6})?UNIT?(?:/UNIT)?      # a number or an amount
     | SPAN(?:/[0-9]{1,5})?                                      # a range, a ratio
-    | [KMGT]?[BbT]/s(?:ec)? | (?:0x)?0+ | 0x[0-9a-f]{1,8}
+    | [KMGT]?[BbT]/s(?:ec)? | [-+]?Inf | (?:0x)?0+ | 0x[0-9a-f]{1,8}
     | (?![0-9]{4}\.[0-9]{4}\.[0-9]{4}$)                         # not a MAC address
       v?[0-9]{1,4}(?:\.[0-9]{1,4}){1,2}                         # a version
-      (?:-(?:rc|alpha|beta)[.0-9]{0,4}|-[0-9]{1,4}(?:-[a-z]{2,8})?)?(?:\+[a-z0-9]{2,5})?
+      (?:-(?:rc|alpha|beta)[.0-9]{0,4}|-[0-9]{1,4}(?:-BUILD)?)?(?:\+(?:k[03]s|rke2r)[0-9.]{0,4})?
     | (?:[0-9]{4}-[0-9]{2}-[0-9]{2})?T?                         # a time
       (?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?(?:Z|\+[0-9]{2}:?[0-9]{2})?
-    | PCI | gpu-[0-9a-f]{1,4}(?:-[0-9]{1,2})* | [A-Z]{2,5}-[0-9]{3}
+    | PCI | gpu-[0-9a-f]{1,4}(?:-[0-9]{1,2})*
     | (?:pod|namespace|container|claim|device|hostname|pool|network)-[0-9]{1,4}
     """.replace("UNIT", _UNIT)
     .replace("SPAN", _SPAN)
-    .replace("PCI", PCI),
+    .replace("PCI", PCI)
+    .replace("BUILD", _BUILD),
     re.VERBOSE | re.ASCII,
 )
 """The forms of words that are kept; the last are substitutes."""
@@ -75,9 +77,12 @@ _RELATIVE = re.compile(
 )
 """How paths begin that probes name relative to ``/sys`` and ``/proc``."""
 
-_DOMAIN = re.compile(
-    r"(?:[a-z0-9-]+\.)*(?:nvidia\.com|k8s\.io|kubernetes\.io|nodetopo\.io)/[\w.-]+"
-)
+_DOMAIN = re.compile(r"([a-z0-9.-]+\.[a-z]+)/([\w.-]+)")
+"""The name of a resource or label."""
+
+_UUID_OF = re.compile(r"(?:MIG-)?(?:GPU-)?(.+?)(?:(?:::|/)[0-9/]+)?")
+"""A UUID in the id of a GPU, a MIG device or a replica."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _HOME = re.compile(r"(?i)(?:/[\w.-]+)*?/(?:home|homes|users|root|export|people)(?:/[^\s:'\",);]*)?")
 
@@ -122,7 +127,7 @@ class Words:
         return _TOKEN.sub(lambda match: self._trimmed(match[0]), text)
 
     def _trimmed(self, token: str) -> str:
-        core = token.strip(_AROUND).lstrip("-")
+        core = token.strip(_AROUND).removesuffix(":").rstrip(_AROUND).lstrip("-")
         if not any(map(str.isalnum, core)):
             return token
         start = token.index(core)
@@ -132,7 +137,10 @@ class Words:
         known = self._substitutes.names.get(word)
         if known is not None and word not in PUBLIC_NAMES and len(word) >= LEAST:
             return known
-        if word in self._substitutes.invented or is_public(word) or _DOMAIN.fullmatch(word):
+        if self._is_invented(word) or is_public(word):
+            return word
+        resource = _DOMAIN.fullmatch(word)
+        if resource is not None and is_public(resource[1]) and is_composed(resource[2]):
             return word
         if known is not None:
             return known
@@ -149,6 +157,11 @@ class Words:
                 return sign.join(self._part(part) for part in word.split(sign))
         return LEFT_OUT
 
+    def _is_invented(self, word: str) -> bool:
+        uuid = _UUID_OF.fullmatch(word)
+        invented = self._substitutes.invented
+        return word in invented or (uuid is not None and uuid[1] in invented)
+
     def _path(self, path: str) -> str:
         root, *below = path[1:].split("/")
         if root not in _ROOTS:
@@ -157,7 +170,9 @@ class Words:
 
     def _component(self, name: str) -> str:
         base = re.sub(r"(?:\.[0-9]{1,4})+$", "", name)  # a library's version
-        if name in self._substitutes.invented or not name or is_public(name) or is_public(base):
+        if not name or self._is_invented(name) or is_public(name) or is_public(base):
+            return name
+        if re.fullmatch("node[0-9]{1,4}", name) is not None:
             return name
         return self._substitutes.names.get(name, LEFT_OUT)
 
