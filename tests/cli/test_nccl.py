@@ -10,11 +10,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nodetopo.machines.bundled import machine
-from nodetopo.model.codec import decode, encode
+from nodetopo.model.codec import encode
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.guest import on_host
 from nodetopo.nccl.xml import topology_xml
-from nodetopo.tools.capture.substitutes import Substitutes
+from nodetopo.tools.capture.scrub import Substitutes, scrubbed
 from tests.cli.conftest import Cli
 from tests.cli.outcome import MACHINES, Outcome
 from tests.nccl.test_guest import virtual
@@ -98,12 +98,10 @@ def test_a_snapshot_of_another_machine_is_no_host(like: Callable[..., Outcome]) 
 
 def test_substitutes_of_a_scrubbed_snapshot_match_nothing(like: Callable[..., Outcome]) -> None:
     host = machine("dgx-h100")
-    known = Substitutes()
-    known.learn(host)
-    scrubbed = decode(known.apply(encode(host))).snapshot
+    after, _ = scrubbed(host, Substitutes())
     for guest, other, name in (
-        (virtual(host), scrubbed, "host.json"),
-        (virtual(scrubbed), host, "the guest's snapshot"),
+        (virtual(host), after, "host.json"),
+        (virtual(after), host, "the guest's snapshot"),
     ):
         outcome = like(guest, other)
         assert (outcome.code, outcome.out) == (2, "")

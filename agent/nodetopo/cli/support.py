@@ -32,7 +32,8 @@ from nodetopo.model import strict_json
 from nodetopo.model.codec import encode
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.capture.scrub import Substitutes, scrubbed
-from nodetopo.tools.capture.scrub_text import LEFT_OUT, TextScrubber
+from nodetopo.tools.capture.scrub_text import TextScrubber
+from nodetopo.tools.capture.substitutes import LEFT_OUT
 from nodetopo.tools.node_rules import node_rules
 from nodetopo.topology.matrix import matrix
 
@@ -90,7 +91,7 @@ def run(args: Namespace) -> int:
     original = load(args, needs_gpus=False, in_full=True, pods=True)
     substitutes = Substitutes()
     snapshot, _done = scrubbed(original, substitutes, hosts() if is_of_node else ())
-    scrubber = TextScrubber(original, substitutes)
+    scrubber = TextScrubber(substitutes)
 
     archive = _Archive()
     archive.add(SNAPSHOT, lambda: escaped(encode(snapshot)))

@@ -12,8 +12,9 @@ from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Kernel, Snapshot
 from nodetopo.probes.sysfs.pci_config import is_nvlink_management, parse_vpd
 from nodetopo.tools.capture.archive import Entry
+from nodetopo.tools.capture.fields import command_line
 from nodetopo.tools.capture.raw import RawCapture
-from nodetopo.tools.capture.scrub import Substitutes, command_line, scrubbed
+from nodetopo.tools.capture.scrub import Substitutes, scrubbed
 from nodetopo.tools.capture.scrub_files import scrub_raw
 from tests.probes.kubelet.kubelet_host import CONFIG, read_whole
 
@@ -146,10 +147,10 @@ RAW = RawCapture(
         Entry(path="proc/modules", content=b"nvidia 9 1 x, Live 0xffffffffc0de0000 (O)\n"),
         Entry(
             path="proc/7/cmdline",
-            content=b"kubelet\0--node-ip\x0010.9.8.7\0--config\0/k\0--config-dir=/d\0",
+            content=b"kubelet\0--node-ip\x0010.9.8.7\0--config\0/etc/k\0--config-dir=/etc/d\0",
         ),
         Entry(
-            path="k",
+            path="etc/k",
             content=b"kind: KubeletConfiguration\nstaticPodURL: https://me:pw@host\n"
             b"cpuManagerPolicy: static\n",
         ),
@@ -174,8 +175,8 @@ def test_raw_texts_keep_what_discovery_reads() -> None:
     contents = {entry.path: entry.content or b"" for entry in scrub_raw(RAW).entries}
     assert contents["proc/cmdline"] == b"iommu=pt\n"
     assert contents["proc/modules"].startswith(b"nvidia 0 0 - Live 0x0000")
-    assert contents["proc/7/cmdline"] == b"kubelet\0--config\0/k\0--config-dir=/d\0"
-    assert contents["k"] == b"kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
+    assert contents["proc/7/cmdline"] == b"kubelet\0--config\0/etc/k\0--config-dir=/etc/d\0"
+    assert contents["etc/k"] == b"kind: KubeletConfiguration\ncpuManagerPolicy: static\n"
     assert contents["sys/b/config"] == bytes(range(256))
     product = contents["sys/a/vpd"]
     assert (parse_vpd(product) or {})["PN"] == "900-1"
@@ -183,7 +184,7 @@ def test_raw_texts_keep_what_discovery_reads() -> None:
 
 
 def kubelet_file(text: str) -> str:
-    entry = Entry(path="k", content=f"kind: KubeletConfiguration\n{text}".encode())
+    entry = Entry(path="etc/k", content=f"kind: KubeletConfiguration\n{text}".encode())
     (found,) = scrub_raw(replace(RAW, entries=(entry,))).entries
     return (found.content or b"").decode().removeprefix("kind: KubeletConfiguration\n")
 
@@ -237,3 +238,63 @@ def test_raw_texts_and_snapshot_have_the_same_names() -> None:
     named = (raw.snapshot.hcas or ())[1].name
     assert f"sys/class/infiniband/{named}" in contents
     assert named.startswith("rocex")
+
+
+KUBELET = (
+    "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    "topologyManagerPolicy: restricted\nstaticPodURLHeader: {Authorization: [Bearer s3cr3t]}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{KUBELET}---\nkind: Other\n".encode(),
+        f"{KUBELET}x: !foo 1\n".encode(),
+        f"{KUBELET}# caf\xe9\n".encode("latin-1"),
+        f"{KUBELET}# \x07\n".encode(),
+        f"{KUBELET}\t# x\n".encode(),
+        f"- {KUBELET}".encode(),
+        f"{KUBELET}x: *unknown\n".encode(),
+        b"[" * 100_000 + KUBELET.encode(),
+        KUBELET.replace("KubeletConfiguration", "Config").encode(),
+        b"password: s3cr3t",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_left_out_and_said_to_be(content: bytes) -> None:
+    entry = Entry(path="etc/kubernetes/kubelet.conf", content=content)
+    raw = scrub_raw(replace(RAW, entries=(entry,)))
+    assert raw.entries == ()
+    (said,) = [line for line in raw.left_out if "kubelet.conf" in line]
+    assert ": left out: not " in said
+    assert "s3cr3t" not in str(raw)
+
+
+@pytest.mark.parametrize("more", ["", "x: =\n", "x: 2026-13-45\n", f"x: {'9' * 5000}\n"])
+def test_a_file_that_discovery_reads_is_kept_without_comments_and_other_keys(more: str) -> None:
+    found = kubelet_file(f"# jane\ntopologyManagerPolicy: 'on'\n{more}providerID: aws-jane\n")
+    assert found == 'topologyManagerPolicy: "on"\n'
+
+
+@pytest.mark.parametrize("path", ["sys/class/dmi/id/product_serial", "proc/8/environ", "x"])
+def test_a_file_without_a_step_is_left_out(path: str) -> None:
+    raw = scrub_raw(replace(RAW, entries=(Entry(path=path, content=b"s3cr3t"),)))
+    assert raw.entries == ()
+    assert any("left out" in line for line in raw.left_out)
+
+
+def test_names_of_interfaces_and_paths_are_replaced_alike() -> None:
+    entries = (
+        Entry(path="sys/a/net/acme-rail0/mtu", content=b"9000\n"),
+        Entry(path="sys/a/net/acme-rail0", content=None),
+        Entry(path="mnt/acme/kubelet.yaml", content=f"{KUBELET}".encode()),
+        Entry(path="proc/7/cmdline", content=b"kubelet\0--config=/mnt/acme/kubelet.yaml\0"),
+        Entry(path="etc/kubelet.yaml", target="../mnt/acme/kubelet.yaml"),
+    )
+    raw = scrub_raw(replace(RAW, nvml="acme\n", entries=entries))
+    assert "acme" not in raw.nvml + str(raw.entries) + str(raw.left_out)
+    interface, _, place, command, link = raw.entries
+    assert interface.path == "sys/a/net/network-0/mtu"
+    assert place.path.endswith(".yaml")
+    assert (command.content or b"").decode() == f"kubelet\0--config=/{place.path}\0"
+    assert link.target == f"../{place.path}"

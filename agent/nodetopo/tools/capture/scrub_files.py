@@ -1,5 +1,10 @@
-"""A raw capture without its node's identity, with the same substitutes in all its texts."""
+"""A raw capture without its node's identity, with the same substitutes in all its texts.
 
+Each file goes through the step that :data:`_STEPS` names for its path. A file without a step, or
+whose step cannot read it, is left out, and the capture says so.
+"""
+
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -7,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from nodetopo.formats.yaml import YAML_ERRORS
+from nodetopo.formats.document import MAX_KUBELET_NODES, load
+from nodetopo.formats.yaml import KubernetesLoader
 from nodetopo.model.kubelet_keys import KEYS, MAX_ODD_KEYS, SINCE, Keys, closest, is_empty
 from nodetopo.probes.kubelet.config import FLAGS, KIND
 from nodetopo.probes.kubelet.fields import READ, Document
@@ -15,12 +21,11 @@ from nodetopo.probes.kubelet.process import arguments
 from nodetopo.probes.kubelet.sources import MICROK8S
 from nodetopo.probes.sysfs.pci_config import CHECKSUM, END, MANAGEMENT_FIELD, READ_ONLY
 from nodetopo.tools.capture.archive import Entry
+from nodetopo.tools.capture.fields import Scrub, command_line, device_name
 from nodetopo.tools.capture.raw import RawCapture
-from nodetopo.tools.capture.scrub import Substitutes, command_line, learn_hosts, scrubbed
+from nodetopo.tools.capture.scrub import learn_hosts, scrubbed
+from nodetopo.tools.capture.substitutes import Substitutes
 
-_VPD = re.compile(r"sys/.*/vpd")
-_PROCESS = re.compile(r"proc/[0-9]+/cmdline")
-_MODULES, _COMMAND_LINE = "proc/modules", "proc/cmdline"
 _READ = frozenset(map(str.lower, READ))
 _LEFT_OUT = "left out"
 """The value of a key whose name alone is read by discovery."""
@@ -31,30 +36,124 @@ Specification 3.0, appendix I)."""
 
 _PADDING = " \0\t\r\n"
 
+_KERNEL_FILES = re.compile(
+    r"sys/(?:.*/)?(?:"
+    r"class|config|device|vendor|subsystem_(?:device|vendor)|numa_node|local_cpulist|sriov_numvfs"
+    r"|(?:current|max)_link_(?:speed|width)|enable|revision|uevent_seqnum"
+    r"|lid|sm_lid|link_layer|phys_state|rate|state|gids/[0-9]+|types/[0-9]+|ndevs/[0-9]+"
+    r"|(?:hw_)?counters/[a-z0-9_]+|board_id|fw_ver|hca_type|node_guid|sys_image_guid|node_type"
+    r"|ibdev|port|sfnum|dev|dev_id|dev_port|mtu|type|mode|operstate|address|phys_port_name|speed"
+    r"|online|offline|possible|present|isolated|kernel_max|has_cpu|has_memory|has_normal_memory"
+    r"|cpulist|distance|meminfo|(?:free|nr|surplus)_hugepages|id|level|size|shared_cpu_list"
+    r"|(?:cluster|core|die|package)_(?:id|cpus_list)|(?:core|thread)_siblings_list"
+    r"|physical_package_id|active|control|enabled|version|netns_mode|product_name"
+    r"|affected_cpus|related_cpus|scaling_(?:governor|driver)|energy_performance_preference"
+    r"|latency|disable|name|driver"
+    r")"
+    r"|proc/(?:cpuinfo|meminfo|devices|driver/nvidia/(?:version|params|gpus/[^/]+/[a-z_]+)"
+    r"|sys/(?:kernel|vm|net)/[a-z0-9_/]+)"
+)
+"""Files of the kernel and of its drivers that discovery reads; identifiers in them are replaced."""
+
+_NVML = re.compile(r"nvml\w+ (?:[\w:.-]+ )*= -?[0-9]+(?: .*)?|#.*|")
+"""A line of ``nvml.txt``."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that the kubelet's reader would take for another type."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """Return the node of a text."""
+        readings = KubernetesLoader.yaml_implicit_resolvers.get(data[:1], [])
+        style = '"' if any(pattern.match(data) for _tag, pattern in readings) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
 
 def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
     """Return *raw* scrubbed; the node that it replays has the scrubbed snapshot."""
     substitutes = Substitutes()
     learn_hosts(substitutes, hosts)
-    substitutes.learn(raw.snapshot)
-    cut = tuple(_cut(entry) for entry in raw.entries)
-    substitutes.learn_text(raw.nvml)
-    for entry in cut:
-        substitutes.learn_text((entry.content or b"").decode("latin-1"))
-    entries = tuple(_replaced(entry, substitutes) for entry in cut)
+    scrub = Scrub(substitutes)
+    for entry in raw.entries:
+        if (named := re.search(r"/net/([^/]+)$", f"/{entry.path}")) is not None:
+            device_name(scrub, None, named[1])
     snapshot, done = scrubbed(raw.snapshot, substitutes)
-    reports = (
-        f"{old.path}: only what discovery reads is kept"
-        for old, new in zip(raw.entries, cut, strict=True)
-        if old != new
-    )
+    entries, reports = [], []
+    for entry in raw.entries:
+        path, target = _moved(entry, scrub)
+        try:
+            content = None if entry.content is None else _content(entry.path, entry.content, scrub)
+        except ValueError as error:
+            reports.append(f"{path}: left out: {error}")
+            continue
+        if entry.content and content != _plain(entry.content, scrub):
+            reports.append(f"{path}: only what discovery reads is kept")
+        entries.append(Entry(path=path, content=content, target=target))
+    lines = raw.nvml.split("\n")
+    known = [line for line in lines if _NVML.fullmatch(line)]
+    if len(known) < len(lines):
+        reports.append(f"nvml.txt: {len(lines) - len(known)} lines that are no answers left out")
     return replace(
         raw,
-        nvml=substitutes.apply(raw.nvml),
-        entries=entries,
+        nvml=scrub.plain("\n".join(known)),
+        entries=tuple(entries),
         snapshot=snapshot,
-        left_out=(*map(substitutes.apply, raw.left_out), *done, *reports),
+        left_out=(*map(scrub.words.kept, raw.left_out), *done, *reports),
     )
+
+
+def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
+    """Return path and target of *entry*, as the paths of the snapshot are rewritten."""
+    if entry.path.startswith(("sys/", "proc/")):
+        return scrub.plain(entry.path), entry.target and scrub.plain(entry.target)
+    path = scrub.place(f"/{entry.path}")[1:]
+    if entry.target is None:
+        return path, None
+    leads = posixpath.normpath(posixpath.join("/", posixpath.dirname(entry.path), entry.target))
+    target, place = entry.target, scrub.place(leads)
+    if place != leads:
+        target = posixpath.relpath(place, posixpath.join("/", posixpath.dirname(path)))
+    return path, scrub.plain(target)
+
+
+def _content(path: str, content: bytes, scrub: Scrub) -> bytes:
+    """Return that part of a file's *content* which discovery reads, with substitutes.
+
+    Raises:
+        ValueError: no step knows the file, or its step cannot read it.
+    """
+    if not content:
+        return content
+    step = next((step for pattern, step in _STEPS if re.fullmatch(pattern, path)), None)
+    if step is None:
+        raise ValueError("no file that discovery is known to read")
+    return step(content, scrub)
+
+
+def _plain(content: bytes, scrub: Scrub) -> bytes:
+    # Latin-1: any bytes survive, and all identifiers are ASCII.
+    return scrub.plain(content.decode("latin-1")).encode("latin-1")
+
+
+def _kubelet_settings(content: bytes, scrub: Scrub) -> bytes:
+    return _plain(_kubelet_file(content), scrub)
+
+
+def _kernel_parameters(content: bytes, scrub: Scrub) -> bytes:
+    return scrub.plain(f"{command_line(content.decode('utf-8', 'replace'))}\n").encode()
+
+
+def _modules(content: bytes, _scrub: Scrub) -> bytes:
+    """Return only names: root sees addresses of the kernel there, a secret of its boot."""
+    names = (line.split()[0] for line in content.splitlines() if line.strip())
+    return b"".join(name + b" 0 0 - Live 0x0000000000000000\n" for name in names)
+
+
+def _vpd(content: bytes, scrub: Scrub) -> bytes:
+    return scrub_vpd(content, lambda value: scrub.substitutes.of("VPD entry", value))
 
 
 def scrub_vpd(vpd: bytes, substitute: Callable[[str], str]) -> bytes:
@@ -91,41 +190,7 @@ def _vpd_fields(data: bytes, substitute: Callable[[str], str]) -> Iterator[bytes
         at = end
 
 
-def _replaced(entry: Entry, substitutes: Substitutes) -> Entry:
-    target = None if entry.target is None else substitutes.apply(entry.target)
-    entry = replace(entry, path=substitutes.apply(entry.path), target=target)
-    if entry.content is None:
-        return entry
-    if _VPD.fullmatch(entry.path):
-        vpd = scrub_vpd(entry.content, lambda value: substitutes.of("VPD entry", value))
-        return replace(entry, content=vpd)
-    # Latin-1: any bytes survive, and all identifiers are ASCII.
-    text = substitutes.apply(entry.content.decode("latin-1"))
-    return replace(entry, content=text.encode("latin-1"))
-
-
-def _cut(entry: Entry) -> Entry:
-    """Return *entry* with only that part of its content which discovery reads."""
-    content = entry.content
-    if not content:
-        return entry
-    if entry.path == _COMMAND_LINE:
-        content = f"{command_line(content.decode('utf-8', 'replace'))}\n".encode()
-    elif entry.path == _MODULES:
-        # Only the names: root sees addresses of the kernel there, which are a secret of its boot.
-        names = (line.split()[0] for line in content.splitlines() if line.strip())
-        content = b"".join(name + b" 0 0 - Live 0x0000000000000000\n" for name in names)
-    elif _PROCESS.fullmatch(entry.path):
-        content = _kubelet_command(content)
-    elif f"/{entry.path}" == str(MICROK8S):  # a file with one flag a line
-        lines = content.decode("utf-8", "replace").splitlines()
-        content = "".join(f"{line}\n" for line in lines if _is_read(line.strip())).encode()
-    elif KIND.encode() in content:
-        content = _kubelet_file(content)
-    return replace(entry, content=content)
-
-
-def _kubelet_command(content: bytes) -> bytes:
+def _kubelet_command(content: bytes, scrub: Scrub) -> bytes:
     """Return a kubelet's command line with only the flags that discovery reads."""
     words = arguments(content)
     kept, takes_next = [words[0]], False
@@ -136,7 +201,12 @@ def _kubelet_command(content: bytes) -> bytes:
         if _is_read(word):
             kept.append(word)
             takes_next = "=" not in word
-    return "".join(f"{word}\0" for word in kept).encode()
+    return "".join(f"{scrub.place(word)}\0" for word in kept).encode()
+
+
+def _flags_by_line(content: bytes, scrub: Scrub) -> bytes:
+    lines = content.decode("utf-8", "replace").splitlines()
+    return "".join(f"{scrub.place(line)}\n" for line in lines if _is_read(line.strip())).encode()
 
 
 def _is_read(word: str) -> bool:
@@ -146,14 +216,21 @@ def _is_read(word: str) -> bool:
 
 
 def _kubelet_file(content: bytes) -> bytes:
-    """Return a kubelet's configuration file with only the keys that discovery reads."""
+    """Return a kubelet's configuration file with only the keys that discovery reads.
+
+    Raises:
+        ValueError: discovery cannot read it, or it is another document.
+    """
     try:
-        document = yaml.safe_load(content)
-    except (yaml.YAMLError, *YAML_ERRORS):
-        return content
-    if not isinstance(document, dict):
-        return content
-    return yaml.safe_dump(_kept_keys(document, KEYS, _READ), sort_keys=False).encode()
+        document = load(content.decode("utf-8"), MAX_KUBELET_NODES, may_repeat=True)
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except (ValueError, RecursionError):  # its message can have a part of the file
+        raise ValueError("not YAML or JSON that discovery reads") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise ValueError(f"not a {KIND}")
+    kept = _kept_keys(document, KEYS, _READ)
+    return yaml.dump(kept, Dumper=_Dumper, sort_keys=False).encode()
 
 
 def _kept_keys(document: Mapping[Any, Any], known: Keys, read: Collection[str] = ()) -> Document:
@@ -170,9 +247,30 @@ def _kept_keys(document: Mapping[Any, Any], known: Keys, read: Collection[str] =
         inner = _kept_keys(value, known[key]) if known.get(key) and isinstance(value, dict) else {}
         is_odd = key not in known or (key in SINCE and not is_empty(value))
         if key.lower() in read:
-            kept[key] = value
+            kept[key] = _known_parts(value, known.get(key) or {})
         elif inner:
             kept[key] = inner
         elif are_few and is_odd and (closest(key, known) or closest(key, KEYS)):
             kept[key] = _LEFT_OUT
     return kept
+
+
+def _known_parts(value: Any, known: Keys) -> Any:
+    """Return *value*, of its objects only the *known* keys; all where none are declared."""
+    if isinstance(value, list):
+        return [_known_parts(item, known) for item in value]
+    if isinstance(value, dict) and known:
+        return _kept_keys(value, known, frozenset(map(str.lower, known)))
+    return value
+
+
+_STEPS: tuple[tuple[str | re.Pattern[str], Callable[[bytes, Scrub], bytes]], ...] = (
+    (r"sys/.*/vpd", _vpd),
+    (r"proc/cmdline", _kernel_parameters),
+    (r"proc/modules", _modules),
+    (r"proc/[0-9]+/cmdline", _kubelet_command),
+    (_KERNEL_FILES, _plain),
+    (re.escape(str(MICROK8S)[1:]), _flags_by_line),
+    (r"(?!sys/|proc/).*", _kubelet_settings),
+)
+"""Path → its step, the first that matches."""

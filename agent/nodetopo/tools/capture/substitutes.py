@@ -15,34 +15,51 @@ from nodetopo.model.snapshot import Snapshot
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MAC = re.compile(r"(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5}(?![0-9a-f:])", re.IGNORECASE)
 _IPV4_GID = re.compile(r"((?:0000:){5}ffff:)[0-9a-f]{4}:[0-9a-f]{4}", re.IGNORECASE)
-_NAMED_BY_ADDRESS = re.compile(r"(?:enx|wlx|ibx|rocex|iwx|rdmax)([0-9a-f]{12,16})")
+NAMED_BY_ADDRESS = re.compile(r"(?:enx|wlx|ibx|rocex|iwx|rdmax)([0-9a-f]{12,16})", re.IGNORECASE)
 """How udev and rdma-core name a device after its MAC address or GUID."""
 _DIGITS, _HEX = "0123456789", "0123456789abcdef"
 
 LEAST = 4
 """Shorter texts are no identifiers, and would be found inside others."""
 
+LEFT_OUT = "…"
+"""Stands for what has no substitute."""
+
 
 @dataclass(slots=True)
 class Substitutes:
-    """The substitute of each original, by kind."""
+    """The substitute of each original, by kind.
+
+    Attributes:
+        names: substitutes of names that are words, for whole words of free text.
+        invented: all substitutes.
+    """
 
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    invented: set[str] = field(default_factory=set)
     _table: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _pattern: re.Pattern[str] = field(default=re.compile(""), init=False, repr=False)
 
     def of(self, kind: str, original: str) -> str:
-        """Return the substitute of *original*, a new one at first sight."""
-        known = self.kinds.setdefault(kind, {})
-        if original not in known:
-            known[original] = _invented(kind, len(known), original)
-        return known[original]
+        """Return the substitute of *original*, a new one at first sight.
 
-    def learn(self, snapshot: Snapshot) -> None:
-        """Add substitutes for the identities of the devices of *snapshot*."""
-        for kind, original in _originals(snapshot):
-            if len(original) >= LEAST and original.strip("0:-") != "":
-                self.of(kind, original)
+        Zeros identify nothing, and stay. :meth:`apply` does not replace what is very short.
+        """
+        if not original.strip("0:-"):
+            return original
+        known = self.kinds.setdefault(kind, {})
+        key = original if len(original) >= LEAST else f"\0{original}"
+        if key not in known:
+            known[key] = _invented(kind, len(known), original)
+            self.invented.add(known[key])
+        return known[key]
+
+    def learn(self, kind: str, original: str, substitute: str) -> None:
+        """Make *substitute* that of *original* in all texts, unless it is too short for that."""
+        if len(original) >= LEAST:
+            self.kinds.setdefault(kind, {}).setdefault(original, substitute)
+            self.invented.add(substitute)
 
     def learn_text(self, text: str) -> None:
         """Add substitutes for all UUIDs and MAC addresses in *text*."""
@@ -53,14 +70,20 @@ class Substitutes:
             if match[0].strip("0f:"):
                 self.of("MAC address", match[0])
 
-    def counted(self, kind: str, original: str) -> str:
+    def counted(self, kind: str, original: str, word: str | None = None) -> str:
         """Return a name of *kind* and a number; :meth:`apply` does not replace *original*.
 
         For words such as `default` and `gpu`, which occur in other places too.
+
+        Args:
+            word: the name as free text has it, if it is another one.
         """
         known = self.kinds.setdefault(f"{kind} name", {})
         # No text contains this prefix.
-        return known.setdefault(f"\0{original}", f"{kind}-{len(known)}")
+        name = known.setdefault(f"\0{original}", f"{kind}-{len(known)}")
+        self.names.setdefault(original if word is None else word, name)
+        self.invented.add(name)
+        return name
 
     def apply(self, text: str) -> str:
         """Return *text* with every known original replaced where it is no part of a word."""
@@ -102,23 +125,6 @@ def is_substituted(snapshot: Snapshot) -> bool:
     )
 
 
-def _originals(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    for gpu in snapshot.gpus:
-        yield "serial number", gpu.serial or ""
-        yield "GPU UUID", gpu.uuid or ""
-        for instance in gpu.mig.instances if gpu.mig else ():
-            yield "MIG UUID", instance.uuid
-        yield "UUID", (gpu.fabric and gpu.fabric.cluster_uuid) or ""
-    for hca in (*(snapshot.hcas or ()), *(snapshot.management_hcas or ())):
-        yield "GUID", hca.node_guid or ""
-        yield "GUID", hca.sys_image_guid or ""
-        for name in (hca.name, *(netdev.name for netdev in hca.netdevs)):
-            if _NAMED_BY_ADDRESS.fullmatch(name):
-                yield "device name", name
-        for port in hca.ports:
-            yield from (("GID", gid.gid) for gid in port.gids)
-
-
 def _invented(kind: str, number: int, original: str) -> str:
     seed = f"nodetopo {kind} {number}"
     if kind == "GID":
@@ -130,7 +136,7 @@ def _invented(kind: str, number: int, original: str) -> str:
             for at, group in enumerate(original.split(":"))
         )
     kept = ""
-    if named := _NAMED_BY_ADDRESS.fullmatch(original):
+    if named := NAMED_BY_ADDRESS.fullmatch(original):
         kept = original[: named.start(1)]
     elif "UUID" in kind and (prefix := re.match(r"(?:MIG-)?(?:GPU-)?", original)):
         kept = prefix[0]
