@@ -2,6 +2,7 @@
 
 import socket
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -44,8 +45,12 @@ class _Answered(PodResources):
             with suppress(DecodeError):
                 self._answers[method] = kind.FromString(message)
 
-    def _ask(self, method: str) -> Any:
-        return self._answers.get(method, _KINDS[method]())
+    def _ask(self, name: str) -> Any:
+        return self._answers.get(name, _KINDS[name]())
+
+    def _list(self) -> Iterable[Any]:
+        pods: Iterable[Any] = self._ask(LIST).pod_resources
+        return pods
 
     @property
     def is_understood(self) -> bool:

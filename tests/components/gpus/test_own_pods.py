@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -156,7 +157,8 @@ class Choices:
 
     def __init__(self, node: Node, *, is_followed: bool = True) -> None:
         self.listed: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
-        self.requesters = Requesters(self.held, gate=AdmissionGate())
+        self.gate = AdmissionGate()
+        self.requesters = Requesters(self.held, gate=self.gate)
         self.requesters.need("test", is_needed=True)
         self.requesters.prime(self.held)
         self.requesters.requests = node.pods.requests
@@ -169,9 +171,14 @@ class Choices:
         """Answer as the kubelet's List does."""
         return [listed_pod("ml", *named) for named in self.listed.items()]
 
+    def look(self, resource: str, size: int) -> None:
+        """Find the container of a call, in that call."""
+        with self.gate.choosing(is_reserved=False, waits=Mock()):
+            self.requesters.look(resource, (), size)
+
     def ask(self, name: str, container: str, *free: int, size: int = 2) -> list[int]:
         """Choose for a container of a pod under admission, and give it."""
-        self.requesters.look(GPU, (), size)
+        self.look(GPU, size)
         chosen = tuple(self.choice([IDS[gpu] for gpu in free], (), size))
         self.requesters.gave(GPU, chosen)
         self.listed[name][container] = {GPU: chosen}
@@ -192,7 +199,7 @@ def test_gpus_are_foreseen_by_the_policy_of_a_pod_that_asks_for_hcas_first(node:
     requests = [container("work", {GPU: "2", "rdma/hca": "2"})]
     node.pods.take("ADDED", pod("a", "numa-first", containers=requests))
     choices.listed["a"] = {"work": {}}
-    choices.requesters.look("rdma/hca", (), 2)
+    choices.look("rdma/hca", 2)
     offered = [IDS[gpu] for gpu in (0, 1, 4, 5)]
     assert sorted(map(IDS.index, choices.choice(offered, (), 2))) == [0, 1]
 
