@@ -119,8 +119,12 @@ def test_an_allocate_that_comes_during_the_question_makes_it_worthless(clocked: 
 
 
 def test_reserved_devices_close_the_gate_before_the_choice(clocked: Clocked) -> None:
-    with clocked.choose(is_reserved=True), pytest.raises(UnreadableError):
-        clocked.list()
+    with clocked.choose(is_reserved=True):
+        clocked.now_s += LONG_S  # however long the choice takes
+        with pytest.raises(UnreadableError):
+            clocked.list()
+        with clocked.gate.asking() as is_safe:
+            assert not is_safe
 
 
 def test_a_list_inside_a_call_opens_the_gate_and_is_waited_for(clocked: Clocked) -> None:

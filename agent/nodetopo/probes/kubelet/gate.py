@@ -61,13 +61,13 @@ class AdmissionGate:
         """
         with self._changed:
             self._choices += 1
-            if is_reserved:
-                self._close(RESERVED_S)
+            self._allocations += is_reserved  # under way already
         try:
             yield
         finally:
             with self._changed:
                 self._choices -= 1
+                self._allocations -= is_reserved
                 began = self._clock()
                 self._close(float("inf"))
                 while not self._changed.wait_for(lambda: not self._lists, REPORT_S):
