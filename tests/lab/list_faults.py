@@ -57,7 +57,7 @@ Case: TypeAlias = tuple[str, str, float]
 """Moment of the stall, when the other pod ends, and seconds of the stall."""
 
 READ_S = 0.02
-"""How often a loop of ours lists, far more often than any does."""
+"""Pause between lists of the reading loop, shorter than that of any loop of the daemon."""
 
 
 @dataclass(slots=True)

@@ -158,7 +158,7 @@ def test_ours_gives_no_device_twice_with_such_a_reader_beside_it(
 def test_a_kubelet_that_gets_no_cpu_gives_no_device_twice(
     cluster: Cluster, node: Node, end: str
 ) -> None:
-    """It is stopped at each moment of an admission, beside loops of ours that list all the time."""
+    """It is stopped at each moment of an admission, while a loop of the daemon's kind lists."""
     with serving(node) as stalls:
         for moment in MOMENTS:
             assert holders(cluster, node, stalls, (moment, end, STALL_S)) == 1, moment

@@ -32,12 +32,12 @@ from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import ADMISSIONS, AdmissionGate
 
 DEADLINE_S = 1.0
-"""A list that takes longer comes from a kubelet that stalls, as far as :data:`PAUSE` goes. A list
-that was sent is waited for all the same: hanging up does not take it back."""
+"""After a slower list, lookups pause for :data:`PAUSE` times as long. It is no timeout: a list that
+was sent is waited for, because hanging up does not take it back."""
 
 PAUSE = 10
-"""No call is looked up after a slow list for this many times as long as the list took, so that
-admission is at most a tenth slower."""
+"""Pause of lookups after a slow list, in durations of that list: admission becomes at most a tenth
+slower."""
 
 REMEMBERED = 512
 """Pods without a place in the last list whose devices are remembered: a kubelet that restarts lists

@@ -5,9 +5,9 @@ rebuilt from what containers have, and lacks devices whose Allocate is not answe
 then gives such a device to a second container (kubernetes 1.34.1, 1.36.3 and 1.37.1
 pkg/kubelet/cm/devicemanager/manager.go, UpdateAllocatedDevices; docs/internals/kubelet-list.md).
 
-So no list of ours reaches the kubelet between the moment when devices are chosen and the moment
-when it has recorded them. A client that hangs up does not take a list back, and no time tells what
-a kubelet without a CPU has done. Two rules follow:
+So the daemon sends no list between the choice of devices and the kubelet's record of them. A client
+that hangs up does not take a list back, and a kubelet without a CPU makes no progress in any time.
+Two rules follow:
 
 - a choice is answered only after the kubelet has ended every list that was sent;
 - after a choice or an Allocate, a list is sent only to a kubelet that has answered another
@@ -148,7 +148,7 @@ class AdmissionGate:
         self._changed.notify_all()
 
     def _wait_s(self) -> float:
-        """Return how long no list may be sent, as far as is known; the lock is held."""
+        """Return the seconds until a list can be sent, infinite if unknown; the lock is held."""
         if self._lists or self._allocations:
             return float("inf")
         return self._closed_until - self._clock()
