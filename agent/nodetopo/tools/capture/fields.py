@@ -152,11 +152,6 @@ Rule = Callable[[Scrub, Any, str], str | None]
 leaves the text out."""
 
 
-def replaced(scrub: Scrub, _around: Any, text: str) -> str:
-    """Return the numbered word for a text that nobody declared."""
-    return scrub.substitutes.counted("text", text)
-
-
 def kept(scrub: Scrub, _around: Any, text: str) -> str:
     """Return *text* but for the names that other fields have."""
     return scrub.plain(text)
@@ -172,6 +167,10 @@ def _place(scrub: Scrub, _around: Any, text: str) -> str:
 
 def _named(kind: str) -> Rule:
     return lambda scrub, _around, text: scrub.substitutes.counted(kind, text)
+
+
+replaced = _named("text")
+"""The rule of a text that nobody declared."""
 
 
 def _identity(kind: str) -> Rule:

@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -59,6 +59,11 @@ _NVML = re.compile(r"nvml\w+ (?:[\w:.-]+ )*= -?[0-9]+(?: .*)?|#.*|")
 """A line of ``nvml.txt``."""
 
 
+_Step: TypeAlias = Callable[[bytes, Scrub], bytes]
+"""Returns that part of a file's content which discovery reads, with substitutes; raises ValueError
+if it cannot read the file."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes texts that the kubelet's reader would take for another type."""
 
@@ -84,13 +89,16 @@ def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
     entries, reports = [], []
     for entry in raw.entries:
         path, target = _moved(entry, scrub)
-        try:
-            content = None if entry.content is None else _content(entry.path, entry.content, scrub)
-        except ValueError as error:
-            reports.append(f"{path}: left out: {error}")
-            continue
-        if entry.content and content != _plain(entry.content, scrub):
-            reports.append(f"{path}: only what discovery reads is kept")
+        content = entry.content
+        if before := entry.content:
+            try:
+                step = _step(entry.path)
+                content = step(before, scrub)
+            except ValueError as error:
+                reports.append(f"{path}: left out: {error}")
+                continue
+            if step is not _plain and content != _plain(before, scrub):
+                reports.append(f"{path}: only what discovery reads is kept")
         entries.append(Entry(path=path, content=content, target=target))
     lines = raw.nvml.split("\n")
     known = [line for line in lines if _NVML.fullmatch(line)]
@@ -119,27 +127,21 @@ def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
     return path, scrub.plain(target)
 
 
-def _content(path: str, content: bytes, scrub: Scrub) -> bytes:
-    """Return that part of a file's *content* which discovery reads, with substitutes.
+def _step(path: str) -> _Step:
+    """Return the step of a file.
 
     Raises:
-        ValueError: no step knows the file, or its step cannot read it.
+        ValueError: none knows it.
     """
-    if not content:
-        return content
-    step = next((step for pattern, step in _STEPS if re.fullmatch(pattern, path)), None)
-    if step is None:
-        raise ValueError("no file that discovery is known to read")
-    return step(content, scrub)
+    for pattern, step in _STEPS:
+        if re.fullmatch(pattern, path):
+            return step
+    raise ValueError("no file that discovery is known to read")
 
 
 def _plain(content: bytes, scrub: Scrub) -> bytes:
     # Latin-1: any bytes survive, and all identifiers are ASCII.
     return scrub.plain(content.decode("latin-1")).encode("latin-1")
-
-
-def _kubelet_settings(content: bytes, scrub: Scrub) -> bytes:
-    return _plain(_kubelet_file(content), scrub)
 
 
 def _kernel_parameters(content: bytes, scrub: Scrub) -> bytes:
@@ -215,7 +217,7 @@ def _is_read(word: str) -> bool:
     return word.startswith("--") and name in FLAGS
 
 
-def _kubelet_file(content: bytes) -> bytes:
+def _kubelet_file(content: bytes, scrub: Scrub) -> bytes:
     """Return a kubelet's configuration file with only the keys that discovery reads.
 
     Raises:
@@ -230,7 +232,7 @@ def _kubelet_file(content: bytes) -> bytes:
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise ValueError(f"not a {KIND}")
     kept = _kept_keys(document, KEYS, _READ)
-    return yaml.dump(kept, Dumper=_Dumper, sort_keys=False).encode()
+    return _plain(yaml.dump(kept, Dumper=_Dumper, sort_keys=False).encode(), scrub)
 
 
 def _kept_keys(document: Mapping[Any, Any], known: Keys, read: Collection[str] = ()) -> Document:
@@ -264,13 +266,13 @@ def _known_parts(value: Any, known: Keys) -> Any:
     return value
 
 
-_STEPS: tuple[tuple[str | re.Pattern[str], Callable[[bytes, Scrub], bytes]], ...] = (
+_STEPS: tuple[tuple[str | re.Pattern[str], _Step], ...] = (
     (r"sys/.*/vpd", _vpd),
     (r"proc/cmdline", _kernel_parameters),
     (r"proc/modules", _modules),
     (r"proc/[0-9]+/cmdline", _kubelet_command),
     (_KERNEL_FILES, _plain),
     (re.escape(str(MICROK8S)[1:]), _flags_by_line),
-    (r"(?!sys/|proc/).*", _kubelet_settings),
+    (r"(?!sys/|proc/).*", _kubelet_file),
 )
 """Path → its step, the first that matches."""
