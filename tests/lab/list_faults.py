@@ -19,11 +19,13 @@ from itertools import product
 from pathlib import Path
 from typing import TypeAlias
 
+import psutil
 import structlog
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.plugin import DevicePlugin
+from nodetopo.deviceplugin.service import Answers, Prefer
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.requester import Requesters
@@ -205,13 +207,22 @@ def _reading(socket: Path) -> Iterator[None]:
 def kubelet_of(node: Node) -> int:
     """Return the process of *node*'s kubelet, which runs below those that make its namespace."""
     assert node._kubelet is not None
-    found = [node._kubelet.process.pid]
-    for pid in found:
-        if Path(f"/proc/{pid}/comm").read_text("utf-8").strip() == "kubelet":
-            return pid
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text("utf-8").split())
-    raise AssertionError("no kubelet runs")
+    first = psutil.Process(node._kubelet.process.pid)
+    running = [first, *first.children(recursive=True)]
+    return next(process.pid for process in running if process.name() == "kubelet")
+
+
+@contextmanager
+def offered(node: Node, prefer: Prefer, answers: Answers) -> Iterator[None]:
+    """Offer five devices of a resource of nobody's."""
+    plugin = DevicePlugin(TOY, node.agent.socket_dir, prefer, answers, structlog.get_logger())
+    plugin.update([PluginDevice(id=f"toy-{number}", is_healthy=True) for number in range(COUNT)])
+    plugin.start()
+    try:
+        node.wait_allocatable(TOY, COUNT)
+        yield
+    finally:
+        plugin.stop()
 
 
 @contextmanager
@@ -228,17 +239,12 @@ def serving(node: Node) -> Iterator[Stalls]:
     requesters = Requesters(assigned, clock=lambda: 0.0)  # takes no kubelet for a slow one
     requesters.need("stalls", is_needed=True)
     around = requesters.around(TOY, found.prefer, found)
-    plugin = DevicePlugin(TOY, node.agent.socket_dir, *around, structlog.get_logger())
-    plugin.update([PluginDevice(id=f"toy-{number}", is_healthy=True) for number in range(COUNT)])
-    plugin.start()
     try:
-        node.wait_allocatable(TOY, COUNT)
-        with _reading(node.pod_resources_socket):
+        with offered(node, *around), _reading(node.pod_resources_socket):
             yield found
     finally:
         for timer in found.resumed:
             timer.join()
-        plugin.stop()
         lookups.close()
 
 

@@ -11,17 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-import structlog
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
-from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.probes.kubelet.podresources import PodResources
 from tests.lab.cluster import Cluster
 from tests.lab.list_faults import (
-    COUNT,
     ENDS,
     FIRST,
     LONG_S,
@@ -33,6 +30,7 @@ from tests.lab.list_faults import (
     held,
     holders,
     lowest,
+    offered,
     run,
     serving,
 )
@@ -102,15 +100,11 @@ def other(node: Node) -> Iterator[PodResources]:
 def toy(node: Node) -> Iterator[ToyAnswers]:
     """Serve five devices of a resource of nobody's."""
     answers = ToyAnswers()
-    plugin = DevicePlugin(TOY, node.agent.socket_dir, lowest, answers, structlog.get_logger())
-    plugin.update([PluginDevice(id=f"toy-{number}", is_healthy=True) for number in range(COUNT)])
-    plugin.start()
-    try:
-        node.wait_allocatable(TOY, COUNT)
-        yield answers
-    finally:
-        answers.may_answer.set()
-        plugin.stop()
+    with offered(node, lowest, answers):
+        try:
+            yield answers
+        finally:
+            answers.may_answer.set()
 
 
 def wait_ended(other: PodResources) -> None:
