@@ -297,7 +297,8 @@ NCCL_TESTS = _log(
     "nccl-tests",
     "# nThread [0-9]{1,4} nGpus [0-9]{1,4} ",
     r"#[ \t]+Rank[ \t]+[0-9]+ ",
-    r"size[ \t|]+count[ \t].{0,120}\bbusbw\b",
+    # From the last head before it: text of many heads would be searched 120 times as long.
+    r"size[ \t|]+count[ \t](?:(?!size[ \t|]+count[ \t]).){0,120}\bbusbw\b",
     _report("average_bus_bandwidth", "bus_bw"),
 )
 NVBANDWIDTH = _log(
