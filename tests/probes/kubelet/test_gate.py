@@ -185,3 +185,28 @@ def test_an_allocation_that_fails_opens_the_gate_too(clocked: Clocked) -> None:
         raise RuntimeError
     clocked.now_s += RECORDED_S
     clocked.list_later()
+
+
+def test_a_report_that_fails_leaves_the_gate_as_any_answer_does(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REPORT_S", 0.01)
+    clocked.gate.begin(0, proved)
+    failing = clocked.gate.choosing(is_reserved=False, waits=_fails)
+    with pytest.raises(ZeroDivisionError), failing:
+        pass
+    clocked.gate.ended()
+    clocked.now_s += RESERVED_S
+    clocked.list_later()
+
+
+def test_a_slow_proof_is_not_taken_for_an_allocation(clocked: Clocked) -> None:
+    with clocked.gate.allocating():
+        pass
+    clocked.now_s += RECORDED_S
+    with pytest.raises(UnreadableError, match="for a first answer"):
+        clocked.list()
+
+
+def _fails(_: float) -> None:
+    raise ZeroDivisionError

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Timer
+from threading import Event, Thread, Timer
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -329,3 +330,30 @@ def test_devices_with_cdi_names_of_their_own_keep_them(serve: Serve) -> None:
         serve(answering(pb.PodResources(name="a", namespace="ml", containers=[container])))
     )
     assert [it.cdi_devices for it in pod.containers[0].claimed or ()] == [(it,) for it in names]
+
+
+def test_without_a_thread_no_list_is_sent_and_the_next_one_works(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of processes gRPC sends a list and fails then; nobody would note its end."""
+    asked = list[object]()
+
+    def answer(
+        request: pb.ListPodResourcesRequest, _context: grpc.ServicerContext
+    ) -> pb.ListPodResourcesResponse:
+        asked.append(request)
+        return pb.ListPodResourcesResponse()
+
+    gate = AdmissionGate()
+    with closing(PodResources(serve(answer), gate=gate)) as kubelet:
+        kubelet.assigned()
+        with monkeypatch.context() as limited:
+            limited.setattr(
+                Thread, "start", Mock(side_effect=RuntimeError("can't start new thread"))
+            )
+            with pytest.raises(UnreadableError, match="can't start new thread"):
+                kubelet.assigned()
+        assert len(asked) == 1
+        kubelet.assigned()
+    with gate.choosing(is_reserved=False, waits=lambda _: pytest.fail("no list is under way")):
+        pass

@@ -70,9 +70,11 @@ class AdmissionGate:
                 self._allocations -= is_reserved
                 began = self._clock()
                 self._close(float("inf"))
-                while not self._changed.wait_for(lambda: not self._lists, REPORT_S):
-                    waits(self._clock() - began)
-                self._close(RESERVED_S)
+                try:
+                    while not self._changed.wait_for(lambda: not self._lists, REPORT_S):
+                        waits(self._clock() - began)
+                finally:  # an error answers the kubelet too: nothing is reserved then
+                    self._close(RESERVED_S)
 
     @contextmanager
     def asking(self) -> Iterator[bool]:
@@ -159,6 +161,11 @@ class AdmissionGate:
             return UnreadableError(
                 f"the kubelet has not answered an earlier list for {limit_s:g} s",
                 "see whether the kubelet is overloaded or stopped",
+            )
+        if not self._allocations and self._answers == self._answers_seen:
+            return UnreadableError(
+                f"the kubelet took nearly {limit_s:g} s for a first answer",
+                "see whether the kubelet is overloaded",
             )
         return UnreadableError(
             f"the kubelet has been allocating devices for {limit_s:g} s, when its list "

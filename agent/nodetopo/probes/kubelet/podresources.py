@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from nodetopo.errors import UnreadableError
@@ -58,7 +60,7 @@ class PodResources:
         self._timeout_s = timeout_s
         self._gate = gate
         self._channel: Any = None
-        self._list_call: Any = None
+        self._lister: Thread | None = None
         self._start: tuple[int, int] | None = None
 
     @property
@@ -122,7 +124,7 @@ class PodResources:
         """Close the connection; a later question connects again."""
         channel, self._channel = self._channel, None
         # A list that is not answered yet ends its connection: closing it would hang up.
-        if channel is not None and (self._list_call is None or self._list_call.done()):
+        if channel is not None and (self._lister is None or not self._lister.is_alive()):
             channel.close()
 
     def _list(self) -> Iterable[Any]:
@@ -132,13 +134,34 @@ class PodResources:
             pods = self._answer(method, request).pod_resources
             return pods
         gate.begin(self._timeout_s, self._prove)
+        answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put((self._answer(method, request), None))
+            except Exception as error:  # noqa: BLE001 - raised where the list was asked for
+                answers.put((None, error))
+            finally:
+                gate.ended()
+
+        # Not gRPC's future: it sends the list before it starts the thread that takes the answer.
+        self._lister = Thread(target=ask, name="pod list", daemon=True)
         try:
-            call = self._list_call = method.future(request)
-        except BaseException:
+            self._lister.start()
+        except RuntimeError as error:
             gate.ended()
-            raise
-        call.add_done_callback(lambda _: gate.ended())
-        pods = self._answer(call.result, self._timeout_s).pod_resources
+            raise UnreadableError(
+                f"cannot list pods at {self._socket}: {error}",
+                "raise the limit of processes (pids) of the container",
+            ) from error
+        try:
+            answer, problem = answers.get(timeout=self._timeout_s)
+        except Empty:
+            details = f"no answer within {self._timeout_s:g} s"
+            raise self._unreadable("DEADLINE_EXCEEDED", details) from None
+        if problem is not None:
+            raise problem
+        pods = answer.pod_resources
         return pods
 
     def _prove(self) -> None:
@@ -205,10 +228,6 @@ class PodResources:
 
         try:
             return ask(*arguments)
-        except grpc.FutureTimeoutError as error:
-            raise self._unreadable(
-                "DEADLINE_EXCEEDED", f"{self._timeout_s:g} s are over"
-            ) from error
         except grpc.RpcError as error:
             failure: Any = error  # grpc's types do not say that it is a call, too
             raise self._unreadable(failure.code().name, failure.details()) from error
