@@ -216,8 +216,8 @@ _NEARLY = (
 """Beginnings of what signatures look for, without the rest."""
 
 
-def _filled(part: str) -> str:
-    return part * ((16 << 20) // len(part))
+def _filled(part: str, length: int = 16 << 20) -> str:
+    return part * (length // len(part))
 
 
 _FILES = ("bandwidths", "levels", "manifest")
@@ -285,6 +285,10 @@ ACCEPTED: Mapping[str, Mapping[str, Callable[[], str]]] = MappingProxyType(
         "signature": {
             **{f"16 MiB of {part!r}": partial(_filled, part) for part in _NEARLY},
             "an XML of comments": lambda: "<!-- -->" * 10_000,
+        },
+        "scrubbed-text": {
+            f"64,000 characters of {part!r}": partial(_filled, part, 64_000)
+            for part in ("a", "-", "a-", "token", "--token", "token ", "token=", "/a", '"\\', "a.")
         },
         "trace": {"20,000 jobs": lambda: "duration_s,gpus\n" + "1,1\n" * 20_000},
     }

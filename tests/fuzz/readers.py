@@ -37,6 +37,8 @@ from nodetopo.probes.sysfs.host import Roots
 from nodetopo.probes.sysfs.kernel_log import parse as parse_kernel_record
 from nodetopo.probes.sysfs.pci_config import parse_vpd
 from nodetopo.tools.capture.archive import unpack
+from nodetopo.tools.capture.scrub_text import TextScrubber
+from nodetopo.tools.capture.substitutes import Substitutes
 from tests.conftest import NODES
 from tests.fuzz import node_readers
 
@@ -225,6 +227,12 @@ def _signature(text: str) -> object:
     return log_form(text), [other_form(text, reader) for reader in (None, FileReader.LOG)]
 
 
+def _scrubbed(text: str) -> object:
+    """Scrub free text, and the text as a log."""
+    scrubber = TextScrubber(Substitutes())
+    return scrubber.log(text.splitlines()), scrubber.text(text)
+
+
 READERS: Mapping[str, Reader] = {
     "snapshot": Commands("--snapshot", (*_NODE, ("nccl", "xml"))),
     "host-snapshot": Commands("--like", (("nccl", "xml", "--machine", "dgx-h100"),)),
@@ -239,6 +247,7 @@ READERS: Mapping[str, Reader] = {
     "bandwidths": Commands("--bandwidth-table", (("allocate", "--size", "2", *_MACHINE),)),
     "bandwidth-log": Commands("--no-color", (("nccl", "check", *_MACHINE),), (*_ANSWERS, FAILED)),
     "signature": _function(_signature),
+    "scrubbed-text": _function(_scrubbed),
     "migrate": Commands("--no-color", (("migrate",),), (*_ANSWERS, FAILED)),
     "nodes": Commands("--nodes", (("export", "--for", "kueue"),)),
     "gangs": Commands(

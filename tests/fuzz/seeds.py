@@ -364,6 +364,7 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "bandwidths": lambda: (_BANDWIDTHS,),
     "bandwidth-log": _bandwidth_logs,
     "signature": lambda: [example.text for example in EXAMPLES.values()],
+    "scrubbed-text": lambda: [example.text for example in EXAMPLES.values()],
     "migrate": lambda: [_PLUGIN, *(example.text for example in EXAMPLES.values())],
     "nodes": lambda: (_NODES,),
     "gangs": lambda: (_GANGS,),

@@ -7,6 +7,7 @@ import pytest
 
 from nodetopo.model.gpu import Fabric, FabricState, Gpu, Mig, MigInstance
 from nodetopo.model.hca import Gid, Hca, HcaPort
+from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.pod import AssignedDevices, Container, Pod
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Kernel, Snapshot
@@ -298,3 +299,51 @@ def test_names_of_interfaces_and_paths_are_replaced_alike() -> None:
     assert place.path.endswith(".yaml")
     assert (command.content or b"").decode() == f"kubelet\0--config=/{place.path}\0"
     assert link.target == f"../{place.path}"
+
+
+@pytest.mark.parametrize("host", ["node1", "cpu0", "static", "vendor", "nvidia"])
+def test_a_host_with_the_name_of_a_kernel_file_destroys_no_path(host: str) -> None:
+    entries = (
+        Entry(path="sys/devices/system/node/node1/cpulist", content=b"1\n"),
+        Entry(path="sys/devices/system/cpu/cpu0/online", content=b"1\n"),
+        Entry(path="sys/bus/pci/devices/0000:1b:00.0/vendor", content=b"0x10de\n"),
+        Entry(path="proc/driver/nvidia/version", content=b"NVRM version: 580\n"),
+    )
+    raw = RawCapture(nvml="", entries=entries, snapshot=Snapshot(node=host), left_out=())
+    after = scrub_raw(raw, (host,))
+    assert after.entries == entries
+    assert after.snapshot.node == "node"
+
+
+@pytest.mark.parametrize("name", ["acm", "acmefabric0"])
+def test_short_names_of_interfaces_are_replaced_in_archive_and_snapshot(name: str) -> None:
+    device = "sys/devices/pci0000:00/0000:1b:00.0"
+    entries = (
+        Entry(path=f"{device}/net/{name}/mtu", content=b"9000\n"),
+        Entry(path=f"sys/class/net/{name}", target=f"../../{device[4:]}/net/{name}"),
+        Entry(path=f"{device}/ports/1/gid_attrs/ndevs/0", content=f"{name}\n".encode()),
+    )
+    gid = Gid(index=0, gid=GIDS[0], netdev=name)
+    hca = Hca(name="mlx5_0", ports=(HcaPort(number=1, gids=(gid,)),))
+    raw = RawCapture(nvml="", entries=entries, snapshot=Snapshot(hcas=(hca,)), left_out=())
+    after = scrub_raw(raw)
+    assert name not in str(after)
+    assert after.entries[2].content == b"network-0\n"
+    assert after.entries[1].target == f"../../{device[4:]}/net/network-0"
+
+
+def test_short_identifiers_that_differ_still_differ() -> None:
+    for originals in (
+        [f"{gpu}-{part}" for gpu in range(8) for part in range(7)],
+        [f"{gpu}::{replica}" for gpu in range(8) for replica in range(4)],
+        list("abcdefgh"),
+    ):
+        substitutes = Substitutes()
+        assert len({substitutes.of("device id", one) for one in originals}) == len(originals)
+
+
+def test_names_of_owners_below_opt_are_replaced() -> None:
+    settings = KubeletSettings(source="/opt/acme-corp/kubelet/config.yaml")
+    after, _ = scrubbed(Snapshot(kubelet=settings), Substitutes())
+    assert after.kubelet is not None
+    assert after.kubelet.source == "/opt/path-0/kubelet/config.yaml"

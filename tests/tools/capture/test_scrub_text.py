@@ -10,6 +10,7 @@ import structlog
 
 import nodetopo
 from nodetopo.kernel import logs
+from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.pod import Container, Pod
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.capture.scrub import Substitutes, scrubbed
@@ -111,6 +112,8 @@ def test_no_form_of_an_address_a_host_a_key_or_a_home_is_left(
         "Authorization: Bearer open",
         "https://open:sesame@host/",
         "SECRET=open",
+        "password=open,sesame;open",
+        'body="{\\"password\\":\\"open\\"}"',
     ],
 )
 def test_a_secret_is_removed_even_if_it_is_a_public_word(text: str, scrubber: TextScrubber) -> None:
@@ -162,3 +165,21 @@ def test_a_name_in_the_form_of_a_version_or_of_a_node_is_left_out(
     name: str, scrubber: TextScrubber
 ) -> None:
     assert scrubber.text(f"{name} zoe.nvidia.com/zoe nvidia.com/zoe-gpu") == "… …/… …/…"
+
+
+def test_a_secret_that_is_an_object_is_removed_whole(scrubber: TextScrubber) -> None:
+    line = json.dumps({"credentials": {"value": 12345678, "data": "nvidia"}})
+    assert json.loads(scrubber.log([line])) == {"credentials": "…"}
+
+
+def test_a_line_that_is_nested_too_deep_is_left_out(scrubber: TextScrubber) -> None:
+    assert "acme" not in scrubber.log(['{"a":' * 900 + '"acme"' + "}" * 900, "acme"])
+
+
+def test_values_and_paths_that_are_ordinary_words_stay_words() -> None:
+    pod = Pod(namespace="a", name="llama", node_selector={"pool": "true", "acme/gpu": "nvidia"})
+    settings = KubeletSettings(source="/data/config/kubelet.yaml")
+    substitutes = Substitutes()
+    scrubbed(Snapshot(node="gpu-node-07", pods=(pod,), kubelet=settings), substitutes)
+    text = "the nvidia driver has config and data: true"
+    assert TextScrubber(substitutes).text(text) == text

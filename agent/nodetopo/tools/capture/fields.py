@@ -102,7 +102,7 @@ _PLAIN_ID = re.compile(
 
 _PLAIN_SWAP = re.compile(r"/dev/(?:sd|vd|xvd|nvme|zram|dm-|md)[0-9a-z]{1,16}|/swap(?:file|\.img)")
 _PATH = re.compile(r"/[^\s,+]*")
-_SYSTEM_PATH = re.compile(r"/(?:etc|usr|lib|opt|run|var|dev|proc|home/kubernetes)(?:/|$)")
+_SYSTEM_PATH = re.compile(r"/(?:etc|usr|lib|run|var|dev|proc|home/kubernetes)(?:/|$)")
 _SUFFIX = re.compile(r"\.(?:conf|yaml|yml|json|toml)$")
 
 
@@ -121,6 +121,8 @@ class Scrub:
     def place(self, text: str) -> str:
         """Return *text* with the parts of paths replaced that are in no directory of a system.
 
+        Below ``/opt`` the names of public programs stay.
+
         The suffix of a file stays, which decides whether a kubelet reads it.
         """
         return self.plain(_PATH.sub(self._moved, text))
@@ -136,7 +138,10 @@ class Scrub:
     def _moved(self, match: re.Match[str]) -> str:
         if _SYSTEM_PATH.match(match[0]):
             return match[0]
-        return "/".join(map(self.component, match[0].split("/")))
+        parts = match[0].split("/")
+        if parts[1] == "opt":  # public programs and others
+            return "/".join(it if is_composed(it) else self.component(it) for it in parts)
+        return "/".join(map(self.component, parts))
 
     def component(self, name: str) -> str:
         """Return the substitute of one part of a path that an owner chose."""

@@ -16,6 +16,7 @@ from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.capture.fields import NODE, RULES, Scrub, command_line, replaced
 from nodetopo.tools.capture.substitutes import Substitutes
+from nodetopo.tools.capture.words import is_public
 
 __all__ = ["NODE", "Substitutes", "learn_hosts", "scrubbed"]
 
@@ -42,9 +43,14 @@ def scrubbed(
 
 
 def learn_hosts(substitutes: Substitutes, names: Iterable[str]) -> None:
-    """Make :data:`NODE` the substitute of the node's names."""
+    """Make :data:`NODE` the substitute of the node's names.
+
+    A name such as ``node1`` or ``vendor`` identifies nobody, and stands for other things in the
+    kernel's files.
+    """
     for name in names:
-        substitutes.learn("host name", name, NODE)
+        if "-" in name or not is_public(name):
+            substitutes.learn("host name", name, NODE)
 
 
 def _rewritten(scrub: Scrub, value: Any, rule: Any, around: Any) -> Any:

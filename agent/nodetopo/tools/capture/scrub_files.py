@@ -40,7 +40,7 @@ _KERNEL_FILES = re.compile(
     r"sys/(?:.*/)?(?:"
     r"class|config|device|vendor|subsystem_(?:device|vendor)|numa_node|local_cpulist|sriov_numvfs"
     r"|(?:current|max)_link_(?:speed|width)|enable|revision|uevent_seqnum"
-    r"|lid|sm_lid|link_layer|phys_state|rate|state|gids/[0-9]+|types/[0-9]+|ndevs/[0-9]+"
+    r"|lid|sm_lid|link_layer|phys_state|rate|state|gids/[0-9]+|types/[0-9]+"
     r"|(?:hw_)?counters/[a-z0-9_]+|board_id|fw_ver|hca_type|node_guid|sys_image_guid|node_type"
     r"|ibdev|port|sfnum|dev|dev_id|dev_port|mtu|type|mode|operstate|address|phys_port_name|speed"
     r"|online|offline|possible|present|isolated|kernel_max|has_cpu|has_memory|has_normal_memory"
@@ -54,6 +54,9 @@ _KERNEL_FILES = re.compile(
     r"|sys/(?:kernel|vm|net)/[a-z0-9_/]+)"
 )
 """Files of the kernel and of its drivers that discovery reads; identifiers in them are replaced."""
+
+_NETWORK = re.compile(r"(?<=/net/)[^/]+")
+"""The name of an interface in a path below ``/sys``."""
 
 _NVML = re.compile(r"nvml\w+ (?:[\w:.-]+ )*= -?[0-9]+(?: .*)?|#.*|")
 """A line of ``nvml.txt``."""
@@ -83,8 +86,8 @@ def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
     learn_hosts(substitutes, hosts)
     scrub = Scrub(substitutes)
     for entry in raw.entries:
-        if (named := re.search(r"/net/([^/]+)$", f"/{entry.path}")) is not None:
-            device_name(scrub, None, named[1])
+        for name in _NETWORK.findall(entry.path):
+            device_name(scrub, None, name)
     snapshot, done = scrubbed(raw.snapshot, substitutes)
     entries, reports = [], []
     for entry in raw.entries:
@@ -116,7 +119,11 @@ def scrub_raw(raw: RawCapture, hosts: Iterable[str] = ()) -> RawCapture:
 def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
     """Return path and target of *entry*, as the paths of the snapshot are rewritten."""
     if entry.path.startswith(("sys/", "proc/")):
-        return scrub.plain(entry.path), entry.target and scrub.plain(entry.target)
+        path, target = (
+            scrub.plain(_NETWORK.sub(lambda match: device_name(scrub, None, match[0]), text))
+            for text in (entry.path, entry.target or "")
+        )
+        return path, target or None
     path = scrub.place(f"/{entry.path}")[1:]
     if entry.target is None:
         return path, None
@@ -146,6 +153,10 @@ def _plain(content: bytes, scrub: Scrub) -> bytes:
 
 def _kernel_parameters(content: bytes, scrub: Scrub) -> bytes:
     return scrub.plain(f"{command_line(content.decode('utf-8', 'replace'))}\n").encode()
+
+
+def _device(content: bytes, scrub: Scrub) -> bytes:
+    return f"{device_name(scrub, None, content.decode('latin-1').strip())}\n".encode()
 
 
 def _modules(content: bytes, _scrub: Scrub) -> bytes:
@@ -271,6 +282,7 @@ _STEPS: tuple[tuple[str | re.Pattern[str], _Step], ...] = (
     (r"proc/cmdline", _kernel_parameters),
     (r"proc/modules", _modules),
     (r"proc/[0-9]+/cmdline", _kubelet_command),
+    (r"sys/.*/ndevs/[0-9]+", _device),
     (_KERNEL_FILES, _plain),
     (re.escape(str(MICROK8S)[1:]), _flags_by_line),
     (r"(?!sys/|proc/).*", _kubelet_file),

@@ -30,9 +30,11 @@ _SECRETS = (
     re.compile(r"()-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL),
     re.compile(
         # A value that its name calls a secret: a text in quotes to its end, else a word.
-        rf"(?i)((?:--[\w-]*{_WORDS}[\w-]*[\s=]+|[\w-]*{_WORDS}[\w-]*[\"']?\s*[=:]\s*)"
-        r"(?:(?:bearer|basic)\s+)?)"
-        r"""(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"',;&]+)"""
+        # Bounded: a long word of such names would be searched from each of its letters.
+        rf"(?i)((?:--[\w-]{{0,64}}?{_WORDS}[\w-]{{0,64}}[\s=]+"
+        rf"|{_WORDS}[\w-]{{0,64}}\\*[\"']?\s{{0,8}}[=:]\s{{0,8}})"
+        r"(?:(?:bearer|basic)\s{1,8})?)"
+        r"""(?:\\+"[^"]*"?|"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|[^\s"'&]+)"""
     ),
     re.compile(r"((?i:bearer|basic) )[\w+/=.~-]+"),
     re.compile(r"(://)[^\s'\"]+(?=@)"),  # user and password of a URL
@@ -100,12 +102,12 @@ class TextScrubber:
     def plain(self, value: Any, key: str = "") -> Any:
         """Return *value*, made of JSON's types, with every text in it scrubbed."""
         match value:
+            case _ if value and _SECRET_KEY.search(key) and not isinstance(value, bool):
+                return self._secret(None)
             case dict():
                 return {
                     self.text(str(name)): self.plain(it, str(name)) for name, it in value.items()
                 }
-            case _ if value and _SECRET_KEY.search(key) and not isinstance(value, bool):
-                return self._secret(None)
             case list() | tuple():
                 return [self.plain(item, key) for item in value]
             case str() if key in _KINDS:
@@ -119,7 +121,10 @@ class TextScrubber:
     def _line(self, line: str, fields: dict[str, Any] | None) -> str:
         if fields is None:
             return self.text(line)
-        return json.dumps(self.plain(fields), ensure_ascii=False)
+        try:
+            return json.dumps(self.plain(fields), ensure_ascii=False)
+        except RecursionError:  # nested deeper than any line of ours
+            return LEFT_OUT
 
     def _sample(self, line: str) -> str:
         match = _SAMPLE.fullmatch(line)

@@ -25,6 +25,9 @@ LEAST = 4
 LEFT_OUT = "…"
 """Stands for what has no substitute."""
 
+_NO_NAMES = ("value", "label", "key", "text", "swap", "path")
+"""Kinds whose originals are ordinary words, such as `true` and `config`, which free text keeps."""
+
 
 @dataclass(slots=True)
 class Substitutes:
@@ -39,6 +42,7 @@ class Substitutes:
     names: dict[str, str] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     _table: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _size: int = field(default=0, init=False, repr=False)  # originals when the table was made
     _pattern: re.Pattern[str] = field(default=re.compile(""), init=False, repr=False)
 
     def of(self, kind: str, original: str) -> str:
@@ -51,7 +55,11 @@ class Substitutes:
         known = self.kinds.setdefault(kind, {})
         key = original if len(original) >= LEAST else f"\0{original}"
         if key not in known:
-            known[key] = _invented(kind, len(known), original)
+            # Short identifiers have few forms: one can be taken, or all.
+            numbers = range(len(known), len(known) + MOST_DEVICES)
+            candidates = (_invented(kind, number, original) for number in numbers)
+            free = (one for one in candidates if one.strip("0:-") and one not in self.invented)
+            known[key] = next(free, None) or _invented(kind, len(known), original)
             self.invented.add(known[key])
         return known[key]
 
@@ -81,14 +89,16 @@ class Substitutes:
         known = self.kinds.setdefault(f"{kind} name", {})
         # No text contains this prefix.
         name = known.setdefault(f"\0{original}", f"{kind}-{len(known)}")
-        self.names.setdefault(original if word is None else word, name)
+        if kind not in _NO_NAMES:
+            self.names.setdefault(original if word is None else word, name)
         self.invented.add(name)
         return name
 
     def apply(self, text: str) -> str:
         """Return *text* with every known original replaced where it is no part of a word."""
-        table = self._table
-        if len(table) != sum(map(len, self.kinds.values())):
+        table, size = self._table, sum(map(len, self.kinds.values()))
+        if size != self._size:
+            self._size = size
             pairs = (pair for known in self.kinds.values() for pair in known.items())
             table = self._table = dict(pairs)
             alternatives = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))

@@ -43,9 +43,10 @@ DEVICE = re.compile(
     r"|(?:en|ib|wl|ww|roce|rdma|hs)(?:P[0-9]{1,5})?(?:p[0-9]{1,5}s[0-9]{1,5}|[osi][0-9]{1,5})"
     r"(?:(?:f|np|d|n|v|u|s|r|i|c|pf|vf)[0-9]{1,5})*(?:\.[0-9]{1,4})?"
     r"|(?:mlx[45](?:_core|_ib|_bond)?|eth|ib|bond|docker|hsn|hsi|net|efa|rdma|gpu|team|usb|cni|br"
-    r"|virbr|tunl|irdma|bnxt_re|uverbs|umad|issm|ucm|flannel\.|nvidia|cpu|vf|mig|GPU|NIC|DD|CPU"
+    r"|node|em|virbr|tunl|irdma|bnxt_re|uverbs|umad|issm|ucm|flannel\.|nvidia|cpu|vf|mig|GPU|NIC|DD|CPU"
     r"|NUMA|numa|Xid|XID|nvme|sd[a-z]|md|tty)_?[0-9]{1,4}"
-    r"(?:(?:[_.:]|rdma|eth|np|d|p|v|s|vf)[0-9]{1,4})*",
+    r"(?:(?:[_.:]|rdma|eth|np|d|p|v|s|vf)[0-9]{1,4})*"
+    r"|p[0-9]{1,4}p[0-9]{1,4}",  # biosdevname(1), as em1 is
 )
 """An HCA, an interface or another device as kernels, udev and NVIDIA's programs name it."""
 
@@ -84,7 +85,9 @@ _UUID_OF = re.compile(r"(?:MIG-)?(?:GPU-)?(.+?)(?:(?:::|/)[0-9/]+)?")
 """A UUID in the id of a GPU, a MIG device or a replica."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_HOME = re.compile(r"(?i)(?:/[\w.-]+)*?/(?:home|homes|users|root|export|people)(?:/[^\s:'\",);]*)?")
+_HOME = re.compile(
+    r"(?i)(?:/[\w.-]+){0,8}?/(?:home|homes|users|root|export|people)(?:/[^\s:'\",);]*)?"
+)
 
 
 @cache
@@ -171,8 +174,6 @@ class Words:
     def _component(self, name: str) -> str:
         base = re.sub(r"(?:\.[0-9]{1,4})+$", "", name)  # a library's version
         if not name or self._is_invented(name) or is_public(name) or is_public(base):
-            return name
-        if re.fullmatch("node[0-9]{1,4}", name) is not None:
             return name
         return self._substitutes.names.get(name, LEFT_OUT)
 
