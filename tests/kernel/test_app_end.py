@@ -44,6 +44,10 @@ def started(
             yield daemon
         finally:
             daemon.close()
+            # A daemon abandons what is slow to end, which would run into the next tests.
+            daemon._group.stop()
+            for thread in daemon._group._threads:
+                thread.join()
 
 
 def test_a_requested_stop_is_no_failure() -> None:

@@ -160,7 +160,9 @@ def test_a_pod_that_was_rejected_while_the_daemon_was_down_is_told_so(
     node: Node = request.getfixturevalue(machine)
     node.agent.kill()
     wait_for("the kubelet lost the plugin", lambda: not node.healthy(GPU), evidence=node.logs)
-    cluster.pods.create(guaranteed("early", node.name, {"cpu": 1, "memory": "64Mi", GPU: 2}))
+    early = guaranteed("early", node.name, {"cpu": 1, "memory": "64Mi", GPU: 2})
+    early["spec"]["nodeName"] = node.name  # the scheduler can know already
+    cluster.pods.create(early)
     cluster.pods.wait_phase("early", "Failed")
     assert cluster.pods.get("early")["status"]["reason"] == reason
     node.agent.start(("--explain-rejections", "--kubeconfig", str(kubeconfig)))
