@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
 from nodetopo.deviceplugin.plugin import DevicePlugin
@@ -140,7 +141,7 @@ def test_devices_that_the_kubelet_does_not_list_are_registered_again(
 def test_only_an_instance_that_registered_later_can_have_replaced_this_one() -> None:
     now = 10 * SAME_TIME_NS
     made = {"before": 0, "about then": now - SAME_TIME_NS // 2, "after": now + SAME_TIME_NS}
-    found = {when: Sibling(Path("x"), ns).may_have_replaced(now) for when, ns in made.items()}
+    found = {when: Sibling(Path("x"), ns, True).may_have_replaced(now) for when, ns in made.items()}
     assert found == {"before": False, "about then": True, "after": True}
 
 
@@ -175,7 +176,32 @@ def test_an_instance_that_ends_before_it_was_seen_listening_has_ended(socket_dir
 def test_a_socket_that_was_left_behind_is_no_instance_for_long(socket_dir: Path) -> None:
     siblings = Siblings(RESOURCE, [socket_dir], "1-aaaaa")
     OtherPlugin(socket_dir, "nodetopo-gpu-1-bbbbb001.sock", GPUS).kill()
+    seen = [(siblings.look(), siblings.names, siblings.is_any)[1:] for _ in range(3)]
+    assert seen == [((), True), ((), False), ((), False)]
+
+
+def test_an_instance_is_told_of_once_one_of_its_sockets_has_answered(
+    socket_dir: Path, opened: ExitStack
+) -> None:
+    siblings = Siblings(RESOURCE, [socket_dir], "1-aaaaa")
+    answering = OtherPlugin(socket_dir, "nodetopo-gpu-1-bbbbb001.sock", GPUS)
+    opened.callback(answering.stop)
+    OtherPlugin(socket_dir, "nodetopo-gpu-1-bbbbb002.sock", GPUS).kill()
     siblings.look()
-    siblings.look()
-    siblings.look()
-    assert siblings.names == ()
+    assert len(siblings.names) == 1
+
+
+@KUBELETS
+def test_the_sockets_of_a_killed_process_are_no_other_instance(
+    start_kubelet: StartKubelet,
+    start_plugin: StartPlugin,
+    socket_dir: Path,
+    keyed_by_socket: bool,
+) -> None:
+    start_kubelet(keyed_by_socket=keyed_by_socket)
+    for number in range(4):
+        OtherPlugin(socket_dir, f"nodetopo-gpu-{number}-bbbbb001.sock", GPUS).kill()
+    with capture_logs() as logs:
+        plugin = start_plugin()
+        assert eventually(lambda: is_watched(plugin))
+    assert [line["event"] for line in logs if "other instances" in line["event"]] == []

@@ -294,7 +294,7 @@ class DevicePlugin:
                 is_look_due = self._entries.may_have_changed() or now >= self._next_look
                 if is_look_due:
                     self._look(now)
-                is_alone = self._competitor is None and not self._sibling_names
+                is_alone = self._competitor is None and not self._siblings.is_any
                 pause_s = SELDOM_S if is_followed and self._is_settled and is_alone else LOOK_S
                 if is_look_due:
                     self._next_look = now + pause_s

@@ -9,7 +9,7 @@ older one ends first, the newer one loses its stream or nothing at all.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodetopo.deviceplugin import sockets
@@ -23,11 +23,13 @@ register again at once when one ends that replaced them all."""
 class Sibling:
     """Another instance, by one of its sockets; *stamp_ns* is when the newest one was stamped.
 
-    A socket is stamped when it is made, and before it is registered.
+    A socket is stamped when it is made, and before it is registered. Until it *has_answered*, it
+    can be the leftover of a killed process.
     """
 
     path: Path
     stamp_ns: int
+    has_answered: bool
 
     def may_have_replaced(self, socket_ns: int) -> bool:
         """Return whether it can have registered after an instance with a socket of *socket_ns*."""
@@ -49,9 +51,15 @@ class Siblings:
         self._silent: set[str] = set()  # names of sockets without a listener at a look
 
     @property
+    def is_any(self) -> bool:
+        """Whether there was a socket of another instance at the last look, in use or not."""
+        return bool(self._known)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """A socket of each instance that was there at the last look."""
-        return tuple(sorted(sibling.path.name for sibling in self._known.values()))
+        """A socket of each instance that was there at the last look and has answered."""
+        answering = (sibling for sibling in self._known.values() if sibling.has_answered)
+        return tuple(sorted(sibling.path.name for sibling in answering))
 
     def look(self) -> tuple[Sibling, ...]:
         """Return the instances that have ended since the last look.
@@ -63,14 +71,18 @@ class Siblings:
         before, self._known = self._known, {}
         silent_before, self._silent = self._silent, set()
         for instance, path in self._sockets():
-            if not sockets.is_listening(path):
+            has_answered = sockets.is_listening(path)
+            if not has_answered:
                 self._silent.add(path.name)
                 if path.name in silent_before or instance in before:
                     continue
             made = sockets.identity(path)
-            sibling = Sibling(path, 0 if made is None else made[2])
+            sibling = Sibling(path, 0 if made is None else made[2], has_answered)
             known = self._known.get(instance, sibling)
-            self._known[instance] = max(known, sibling, key=lambda one: one.stamp_ns)
+            self._known[instance] = replace(
+                max(known, sibling, key=lambda one: one.stamp_ns),
+                has_answered=known.has_answered or has_answered,
+            )
         return tuple(one for instance, one in before.items() if instance not in self._known)
 
     def forget(self) -> None:
