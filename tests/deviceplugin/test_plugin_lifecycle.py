@@ -311,6 +311,49 @@ def test_a_new_kubelet_socket_is_registered_with_although_ours_is_untouched(
     assert after.endpoints == before.endpoints
 
 
+@pytest.mark.parametrize("keyed_by_socket", [False, True], ids=["1.36", "1.37"])
+@pytest.mark.parametrize(
+    "touch",
+    [
+        lambda path: path.chmod(0o777),
+        lambda path: path.with_name("link").hardlink_to(path),
+        lambda path: path.rename(path.with_name("aside")),
+        lambda path: path.rename(path.with_name("aside")).rename(path),
+    ],
+    ids=["chmod", "link", "removed", "removed and back"],
+)
+def test_a_kubelet_whose_socket_file_changes_is_not_registered_with_again(
+    start_kubelet: StartKubelet,
+    opened: ExitStack,
+    socket_dir: Path,
+    touch: Callable[[Path], object],
+    keyed_by_socket: bool,
+) -> None:
+    """Since 1.37 a kubelet never notices the end of a socket that was registered twice."""
+    kubelet = start_kubelet(keyed_by_socket=keyed_by_socket)
+    log = structlog.get_logger()
+    servicer = PluginServicer(RESOURCE, first, ANSWERS, log, GENEROUS)
+    registrar = KubeletSocketRegistrar(
+        RESOURCE, socket_dir, servicer, log, GENEROUS, instance="1-abcde"
+    )
+    opened.callback(registrar.stop)
+    opened.callback(servicer.close)
+    servicer.update(GPUS)
+    path = socket_dir / sockets.KUBELET_SOCKET
+    registrar.kubelet_changed(0.0, sockets.identity(path))
+    registrar.check_socket(0.0)
+    assert registrar.register(0.0)
+    kubelet.wait_registered(WAIT_S)
+
+    touch(path)
+
+    for now in (600.0, 1200.0):
+        registrar.kubelet_changed(now, sockets.identity(path))
+        registrar.check_streams(now)
+        registrar.register(now)
+    assert (registrar.registrations, registrar.is_registered) == (1, True)
+
+
 def test_a_directory_that_is_missing_at_first_is_waited_for(
     start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path
 ) -> None:

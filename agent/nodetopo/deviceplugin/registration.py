@@ -343,11 +343,16 @@ class KubeletSocketRegistrar(Registrar):
         """Register with the new kubelet at once, unless that was done before it was noticed.
 
         It was where the kubelet removed our socket, which is replaced and registered immediately. A
-        second registration would leave two streams open.
+        second registration would leave two streams open. A kubelet that still watches the devices
+        through a socket that stands has not started: ``kubelet.sock`` was renamed, or chmod,
+        restorecon or a hard link changed its ctime.
         """
         self._has_kubelet = kubelet is not None
-        if self._accepted is not None and kubelet is not None and kubelet == self._registered_with:
-            return
+        server = self._server
+        if self._accepted is not None and server is not None:
+            is_registered = kubelet is not None and kubelet == self._registered_with
+            if is_registered or (server.streams.open and server.is_reachable()):
+                return
         self._accepted = None
         self._backoff.reset()
         self._next_attempt = now
