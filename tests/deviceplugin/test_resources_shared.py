@@ -1,16 +1,15 @@
 """What is offered of devices that several pods share, and how many at most."""
 
 import tracemalloc
+from dataclasses import replace
 
-from nodetopo.deviceplugin.resources import (
-    MOST_DEVICES,
-    MigStrategy,
-    Offer,
-    Refusal,
-    Rules,
-    Shared,
-    offer,
-)
+import pytest
+
+from nodetopo.deviceplugin.devices import PluginDevice, copies, list_bytes
+from nodetopo.deviceplugin.resources import MigStrategy, Rules, Shared, offer
+from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.deviceplugin.stream import device_list
+from nodetopo.model.gpu_health import GpuHealth
 from tests.deviceplugin.machines import rules
 from tests.deviceplugin.offered import GPU, MIG, WHOLE, changed, counts, divided
 
@@ -57,29 +56,50 @@ def test_a_shared_resource_that_the_node_lacks_changes_nothing() -> None:
     assert offer(WHOLE, shared, {}) == offer(WHOLE, Rules(), {})
 
 
-def test_more_devices_than_a_kubelet_takes_are_not_offered() -> None:
-    found = offer(WHOLE, rules(gpu=MOST_DEVICES // 8 + 1), {})
-    assert found == Offer(
-        resources=(),
-        refusals=(
-            Refusal(
-                resource=GPU,
-                reason="10008 devices; a kubelet takes 10000 at most: lower its replicas",
-            ),
-        ),
-    )
+REASON = "a kubelet reads messages of 4194304 — lower its replicas, or set numa-mode to none"
 
 
-def test_devices_that_no_kubelet_takes_are_not_made_to_be_counted() -> None:
+def test_more_devices_than_a_kubelet_reads_are_not_offered() -> None:
+    (refusal,) = offer(WHOLE, rules(gpu=8000), {}).refusals
+    assert refusal.resource == GPU
+    assert refusal.reason == f"a list of 64000 devices takes 4215120 bytes; {REASON}"
+
+
+def test_devices_that_no_kubelet_reads_are_not_made_to_be_counted() -> None:
     tracemalloc.start()
-    found = offer(WHOLE, rules(gpu=100_000), {})
+    (refusal,) = offer(WHOLE, rules(gpu=10**8), {}).refusals
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [refusal.reason for refusal in found.refusals] == [
-        "800000 devices; a kubelet takes 10000 at most: lower its replicas"
-    ]
+    assert refusal.reason.startswith("a list of 800000000 devices takes ")
     assert peak_bytes < 2**20
 
 
-def test_as_many_devices_as_a_kubelet_takes_are_offered() -> None:
-    assert counts(offer(WHOLE, rules(gpu=MOST_DEVICES // 8), {})) == {GPU: MOST_DEVICES}
+def test_as_many_devices_as_a_kubelet_reads_are_offered() -> None:
+    one = replace(WHOLE, gpus=WHOLE.gpus[:1])
+    assert counts(offer(one, rules(gpu=60_000), {})) == {GPU: 60_000}
+    assert counts(offer(WHOLE, rules(gpu=7_800), {})) == {GPU: 62_400}
+
+
+def test_a_refused_number_of_replicas_leaves_the_last_one() -> None:
+    last = offer(WHOLE, rules(gpu=4), {}).resources
+    for before, number in ((last, 32), (offer(WHOLE, Rules(), {}).resources, 8)):
+        found = offer(WHOLE, rules(gpu=50_000), {}, last=before)
+        assert counts(found) == {GPU: number}
+        assert [refusal.resource for refusal in found.refusals] == [GPU]
+    lost = {WHOLE.gpus[0].id: GpuHealth(is_healthy=False)}
+    (kept,) = offer(WHOLE, rules(gpu=50_000), {}, lost, last).resources
+    assert sum(device.is_healthy for device in kept.devices) == 28
+
+
+@pytest.mark.parametrize("numa", NumaReport)
+@pytest.mark.parametrize("count", [None, 0, 1, 9, 10, 11, 99, 101, 1234])
+def test_the_size_of_a_list_is_that_of_its_message(numa: NumaReport, count: int | None) -> None:
+    devices = [
+        PluginDevice(id="GPU-0", numa_nodes=(0,)),
+        PluginDevice(id="é" * 150, numa_nodes=(0, 1, 127, 128, 16384), socket_nodes=(1,)),
+        PluginDevice(id="a" * 120, numa_nodes=tuple(range(64))),
+        PluginDevice(id="b"),
+    ]
+    listed = [replace(copy, is_healthy=False) for one in devices for copy in copies(one, count)]
+    size = device_list(listed, numa).ByteSize()
+    assert list_bytes([(one, count) for one in devices], numa) == size

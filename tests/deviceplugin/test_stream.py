@@ -16,7 +16,7 @@ from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.server import POOL_THREADS
 from nodetopo.deviceplugin.settings import NumaReport
-from nodetopo.deviceplugin.stream import DEVICE_BYTES, NODE_BYTES, device_list
+from nodetopo.deviceplugin.stream import device_list
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
@@ -253,33 +253,6 @@ def test_hanging_up_ends_the_streams_of_that_moment_only(served: Client) -> None
     served.servicer.hang_up()
     assert list(before) == []
     assert len(next(served.lists()).devices) == 8
-
-
-ANYWHERE = tuple(range(64))
-MANY = tuple(replace(GPUS[0], id=f"GPU-0::{n}", numa_nodes=ANYWHERE) for n in range(20_000))
-
-
-def test_a_list_that_no_kubelet_would_take_is_refused_and_the_last_one_stays(
-    served: Client,
-) -> None:
-    assert not served.servicer.update(MANY)
-    assert served.servicer.devices == GPUS
-    assert (served.servicer.refusal or "").startswith("a list of 20000 devices takes ")
-    assert len(next(served.lists()).devices) == 8
-
-
-def test_a_list_is_never_larger_than_it_is_taken_for() -> None:
-    for devices in (GPUS, sick(0, 5), MANY[:50], [replace(GPUS[0], id="é" * 300)]):
-        nodes = sum(len(device.numa_nodes) for device in devices)
-        names = sum(len(device.id.encode()) for device in devices)
-        bound = names + len(devices) * DEVICE_BYTES + nodes * NODE_BYTES
-        assert device_list(devices, NumaReport.NUMA).ByteSize() <= bound
-
-
-def test_a_refusal_is_over_with_the_next_list(served: Client) -> None:
-    served.servicer.update(MANY)
-    served.servicer.update(GPUS)
-    assert served.servicer.refusal is None
 
 
 def test_the_option_socket_reports_all_nodes_of_the_socket() -> None:

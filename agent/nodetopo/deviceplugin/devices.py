@@ -1,12 +1,13 @@
 """The devices offered to the kubelet, and the remembered state of their GPUs."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu, Mig
 from nodetopo.model.node import REPLICA, unshared
 from nodetopo.model.pci import PciAddress
@@ -74,6 +75,73 @@ class PluginDevice:
     def is_replica(self) -> bool:
         """Whether the same GPU or MIG device is offered several times."""
         return REPLICA in self.id
+
+
+MOST_BYTES = 4 << 20
+"""Of one device list: a kubelet reads messages of 4 MiB (google.golang.org/grpc clientconn.go,
+``defaultClientMaxReceiveMessageSize``) and drops a plugin that sends more (kubernetes issue
+109304)."""
+
+Copies = Sequence[tuple[PluginDevice, int | None]]
+"""Devices, each with the number of its replicas or tokens; ``None``: it has its own id, once."""
+
+
+def copies(device: PluginDevice, count: int | None) -> Iterator[PluginDevice]:
+    """Yield *count* devices that stand for *device*, numbered from 0."""
+    if count is None:
+        yield device
+        return
+    for number in range(count):
+        yield replace(device, id=f"{device.id}{REPLICA}{number}")
+
+
+def size_problem(devices: Copies, numa: NumaReport, setting: str) -> InputError | None:
+    """Return why a kubelet would not read the list of *devices*; ``None`` if it would.
+
+    *setting* is the number to lower.
+    The list is not made: its devices can exceed the memory.
+    """
+    size = list_bytes(devices, numa)
+    if size <= MOST_BYTES:
+        return None
+    number = sum(1 if count is None else count for _, count in devices)
+    has_nodes = any(device.reported_nodes(numa) for device, _ in devices)
+    return InputError(
+        f"a list of {number} devices takes {size} bytes; a kubelet reads messages of {MOST_BYTES}",
+        f"lower {setting}" + (", or set numa-mode to none" if has_nodes else ""),
+    )
+
+
+def replicas_problem(count: int) -> InputError | None:
+    """Return why a kubelet would not read *count* replicas of a single GPU; ``None`` if it would.
+
+    So many are wrong whatever the node has.
+    """
+    gpu = PluginDevice(id="GPU-00000000-0000-0000-0000-000000000000")
+    return size_problem([(gpu, count)], NumaReport.NONE, "its replicas")
+
+
+def list_bytes(devices: Copies, numa: NumaReport) -> int:
+    """Return the size in bytes of the message that lists *devices*, each ``Unhealthy``."""
+
+    def field(size: int) -> int:  # protobuf: a tag, the length as a varint, and the content
+        return 1 + (size.bit_length() + 6) // 7 + size if size else 2
+
+    total = 0
+    for device, count in devices:
+        nodes = device.reported_nodes(numa)
+        numbers = (1 + (node.bit_length() + 6) // 7 if node else 0 for node in nodes)
+        topology = field(sum(map(field, numbers))) if nodes else 0
+        least = len(device.id.encode())
+        ids = [(least, 1)] if count is None else []
+        digits, below = 1, 0
+        while count is not None and below < count:
+            upto = min(count, 10**digits)
+            ids.append((least + len(REPLICA) + digits, upto - below))
+            digits, below = digits + 1, upto
+        for length, number in ids:
+            total += number * field(field(length) + field(len("Unhealthy")) + topology)
+    return total
 
 
 def matches(gpu: Gpu, pattern: str) -> bool:

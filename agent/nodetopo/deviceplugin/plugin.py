@@ -76,8 +76,7 @@ class PluginState:
         devices: number of offered devices, healthy or not.
         allocations: containers that got devices.
         unchosen: preferred allocations answered with any valid set, because the choice timed out.
-        last_problem: why the last attempt to serve or register failed, or why the last device list
-            was refused; ``None`` after a success.
+        last_problem: why the last attempt to serve or register failed; ``None`` after a success.
         conflict: the competing plugin that serves the resource, as a sentence; ``None`` without
             one. The plugin then does not register, see :mod:`nodetopo.deviceplugin.conflict`.
         unlisted: how the kubelet's own list contradicts the registration, as a sentence; ``None``
@@ -199,8 +198,7 @@ class DevicePlugin:
             stream_count=sum(registrar.streams_open for registrar in registrars),
             devices=len(self._servicer.devices),
             allocations=self._servicer.allocations,
-            last_problem=self._servicer.refusal
-            or unlisted
+            last_problem=unlisted
             or next((text for registrar in registrars if (text := registrar.last_problem)), None),
             conflict=competitor.sentence(self._resource) if competitor else None,
             unchosen=self._servicer.unchosen,
@@ -235,18 +233,11 @@ class DevicePlugin:
         self._thread.start()
 
     def update(self, devices: Sequence[PluginDevice]) -> None:
-        """Offer *devices* from now on; a list equal to the last one is not sent again.
-
-        A list that no kubelet would take is not offered: the last one stays.
-        """
-        refused_before = self._servicer.refusal
+        """Offer *devices* from now on; a list equal to the last one is not sent again."""
         if self._servicer.update(devices):
             self._changes.wake()
             unhealthy = [device.id for device in devices if not device.is_healthy]
             self._log.info("device list changed", devices=len(devices), unhealthy=unhealthy)
-        refused = self._servicer.refusal
-        if refused is not None and refused != refused_before:
-            self._log.error("device list refused", problem=refused)
 
     def doubt(self, problem: str) -> None:
         """Register again, because the kubelet's list lacks the devices.

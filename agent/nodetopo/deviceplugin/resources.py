@@ -16,19 +16,17 @@ from nodetopo.deviceplugin.devices import (
     Minors,
     PluginDevice,
     capabilities,
+    copies,
     is_excluded,
     matches,
+    size_problem,
     with_nodes,
 )
+from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.model.gpu import DISPLAYS, Gpu, MigInstance
 from nodetopo.model.gpu_health import GpuHealth, HealthView
 from nodetopo.model.kubernetes import GPU_RESOURCE
-from nodetopo.model.node import REPLICA
 from nodetopo.model.snapshot import Snapshot
-
-MOST_DEVICES = 10_000
-"""Of one resource. The kubelet drops a list over gRPC's 4 MiB (kubernetes issue 109304); this
-many take less than 1 MiB."""
 
 LONGEST_NAME = 63
 """Characters of a resource's name, domain included (k8s-device-plugin v0.19.0,
@@ -73,12 +71,14 @@ class Rules:
         shared: by the resource's name without sharing.
         excluded: names of GPUs to leave out
         (:func:`nodetopo.deviceplugin.devices.matches`).
+        numa: the NUMA nodes that the kubelet is given.
     """
 
     resource: str = GPU_RESOURCE
     mig: MigStrategy = MigStrategy.NONE
     shared: Mapping[str, Shared] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     excluded: tuple[str, ...] = ()
+    numa: NumaReport = NumaReport.NUMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +88,19 @@ class Resource:
     Attributes:
         unshared_name: its name if it were not shared.
         gpus: the id of each device's GPU, by the device's id.
+        shared: how it is shared; ``None`` where it is not.
     """
 
     name: str
     unshared_name: str
     devices: tuple[PluginDevice, ...]
     gpus: Mapping[str, str] = field(hash=False)
+    shared: Shared | None = None
 
     @property
     def is_shared(self) -> bool:
         """Whether the devices are replicas."""
-        return any(device.is_replica for device in self.devices)
+        return self.shared is not None
 
     @property
     def is_whole(self) -> bool:
@@ -108,7 +110,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A reason for not offering a *resource*, or single devices if that is ``None``."""
+    """A reason for not offering a *resource* as configured, or single devices if it is ``None``."""
 
     resource: str | None
     reason: str
@@ -140,13 +142,18 @@ def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
 
 
 def offer(
-    snapshot: Snapshot, rules: Rules, minors: Minors, health: HealthView = _ALL_HEALTHY
+    snapshot: Snapshot,
+    rules: Rules,
+    minors: Minors,
+    health: HealthView = _ALL_HEALTHY,
+    last: Sequence[Resource] = (),
 ) -> Offer:
     """Return the offer of *snapshot* by *rules*; *minors* number MIG devices' nodes.
 
     Every device, replicas and MIG devices included, has the health and NUMA node of its GPU; a lost
     GPU is unhealthy regardless of *health*. GPUs without a UUID cannot be offered, and excluded
-    ones are treated as absent.
+    ones are treated as absent. A resource with more replicas than a kubelet reads is refused, and
+    shared as in *last*, the resources that were offered before.
     """
     gpus = offerable(snapshot.gpus, rules)
     units, refusals = _Units(gpus, minors, health).by_resource(rules)
@@ -154,29 +161,19 @@ def offer(
         refusals.append(Refusal(resource=None, reason="exclude-gpus leaves no GPU"))
     resources = []
     for name, unshared in units.items():
-        shared = rules.shared.get(name)
-        offered_name = name if shared is None else shared.name
-        size = len(unshared) * (1 if shared is None else shared.replicas)
-        if size > MOST_DEVICES:  # not even built: it could exceed the memory
-            reason = f"{size} devices; a kubelet takes {MOST_DEVICES} at most: lower its replicas"
-            refusals.append(Refusal(resource=offered_name, reason=reason))
-            continue
-        own = unshared
-        if shared is not None:
-            own = [
-                (replace(device, id=f"{device.id}{REPLICA}{number}"), gpu)
-                for device, gpu in unshared
-                for number in range(shared.replicas)
-            ]
-        if own:
-            resources.append(
-                Resource(
-                    name=offered_name,
-                    unshared_name=name,
-                    devices=with_nodes([device for device, _ in own], snapshot),
-                    gpus=MappingProxyType({device.id: gpu for device, gpu in own}),
-                )
-            )
+        own = with_nodes([device for device, _ in unshared], snapshot)
+        gpu_of = {device.id: gpu for device, gpu in unshared}
+        before = [one.shared for one in last if one.unshared_name == name]
+        for shared in (rules.shared.get(name), *before):
+            count = None if shared is None else shared.replicas
+            problem = size_problem([(device, count) for device in own], rules.numa, "its replicas")
+            if problem is not None:
+                offered_name = name if shared is None else shared.name
+                refusals.append(Refusal(resource=offered_name, reason=str(problem)))
+                continue
+            if own:
+                resources.append(_resource(name, own, gpu_of, shared))
+            break
     unused = (
         name for name in rules.excluded if not any(matches(gpu, name) for gpu in snapshot.gpus)
     )
@@ -184,6 +181,22 @@ def offer(
         resources=tuple(resources),
         refusals=tuple(refusals),
         unused_exclusions=tuple(unused) if snapshot.gpus else (),
+    )
+
+
+def _resource(
+    name: str, own: Sequence[PluginDevice], gpu_of: Mapping[str, str], shared: Shared | None
+) -> Resource:
+    """Return the resource of the devices *own*, which is called *name* unless it is *shared*."""
+    count = None if shared is None else shared.replicas
+    return Resource(
+        name=name if shared is None else shared.name,
+        unshared_name=name,
+        devices=tuple(copy for device in own for copy in copies(device, count)),
+        gpus=MappingProxyType(
+            {copy.id: gpu_of[device.id] for device in own for copy in copies(device, count)}
+        ),
+        shared=shared,
     )
 
 

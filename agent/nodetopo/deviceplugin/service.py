@@ -131,11 +131,6 @@ class PluginServicer(service.DevicePluginServicer):
         """The latest allocations with their reasons, oldest first."""
         return self._allocations.recent
 
-    @property
-    def refusal(self) -> str | None:
-        """Why the last list given to :meth:`update` was refused; ``None`` if it was not."""
-        return self._stream.refusal
-
     def update(self, devices: Sequence[PluginDevice]) -> bool:
         """Replace the list; return whether it differs, so that watchers get it.
 

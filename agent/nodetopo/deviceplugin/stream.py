@@ -20,16 +20,6 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 """The kubelet takes every text but ``Healthy`` for unhealthy; this one is by convention."""
 
-MOST_BYTES = 3 << 20
-"""Size limit of one list. A kubelet takes messages of 4 MiB (gRPC's default; kubernetes issue
-109304), and drops a plugin that sends more."""
-
-DEVICE_BYTES = 32
-NODE_BYTES = 5
-"""Largest size in a message of a device without its id, and of a NUMA node (protobuf's wire form;
-node numbers below 16384).
-"""
-
 
 @dataclass(slots=True)
 class _Watcher:
@@ -50,11 +40,7 @@ class _Watcher:
 
 
 class DeviceStream:
-    """Holds the list; many threads can call every method at once.
-
-    Attributes:
-        refusal: why the last list given to :meth:`update` was refused; ``None`` if it was accepted.
-    """
+    """Holds the list; many threads can call every method at once."""
 
     def __init__(self, numa: NumaReport, interval_s: float) -> None:
         self._numa = numa
@@ -68,7 +54,6 @@ class DeviceStream:
         self._opened = 0
         self._hung_up = 0
         self._is_closing = False
-        self.refusal: str | None = None
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
@@ -76,25 +61,10 @@ class DeviceStream:
         return self._devices
 
     def update(self, devices: Sequence[PluginDevice]) -> bool:
-        """Replace the list; return whether it differs, so that watchers get it.
-
-        A list that exceeds the kubelet's message limit is refused: the previous list stays, and
-        :attr:`refusal` has the reason until a list is accepted again.
-        """
+        """Replace the list; return whether it differs, so that watchers get it."""
         with self._changed:
             if self._devices == tuple(devices):
-                self.refusal = None
                 return False
-            nodes = sum(len(device.reported_nodes(self._numa)) for device in devices)
-            names = sum(len(device.id.encode()) for device in devices)
-            size = names + len(devices) * DEVICE_BYTES + nodes * NODE_BYTES
-            if size > MOST_BYTES:
-                self.refusal = (
-                    f"a list of {len(devices)} devices takes {size} bytes, and a kubelet takes "
-                    f"{MOST_BYTES}: lower the number of replicas, or report no NUMA nodes"
-                )
-                return False
-            self.refusal = None
             self._devices = tuple(devices)
             self._generation += 1
             self._changed.notify_all()

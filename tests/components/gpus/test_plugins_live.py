@@ -92,6 +92,20 @@ def test_another_number_of_replicas_is_another_list_of_the_same_plugin(count: in
         assert len({one.partition("::")[0] for one in served.kubelet.preferred(4)}) == 4
 
 
+def test_replicas_that_no_kubelet_reads_leave_the_last_list() -> None:
+    with serving_node(time_slicing=shared()) as served:
+        served.plugins.take(WHOLE)
+        served.listed(GPU)
+        before = ids(served), endpoint(served)
+        served.reconfigure(time_slicing=shared(50_000))
+        assert [refusal.resource for refusal in served.plugins.refusals] == [GPU]
+        served.plugins.take(WHOLE)  # and the next snapshot leaves it, too
+        assert (ids(served), endpoint(served)) == before
+        served.reconfigure(time_slicing=shared(2))
+        assert eventually(lambda: len(ids(served)) == 16)
+        assert served.plugins.refusals == ()
+
+
 def test_a_strategy_that_changes_takes_back_what_it_no_longer_offers() -> None:
     with serving_node(mig_strategy="mixed") as served:
         served.plugins.take(MIG)

@@ -244,6 +244,20 @@ def test_unhealthy_hcas_are_not_handed_out(config: Any) -> None:
         assert [d.id for d in view(served).devices if not d.is_healthy] == [f"{key}::0"]
 
 
+def test_tokens_that_no_kubelet_reads_leave_the_last_list(config: Any) -> None:
+    with serving_node(rdma_config=config(most=16)) as served:
+        served.plugins.take(HGX)
+        assert served.listed(HCA) == {HCA: 16}
+        for _ in range(2):
+            served.reconfigure(rdma_config=config(most=200_000))
+            (refusal,) = served.plugins.refusals
+            assert refusal.reason.startswith(f"{HCA}: a list of 200000 devices takes ")
+            assert "lower rdmaHcaMax" in refusal.reason
+            assert served.listed(HCA) == {HCA: 16}
+        served.reconfigure(rdma_config=config(most=16_384))
+        assert eventually(lambda: served.listed(HCA) == {HCA: 16_384})
+
+
 def test_a_node_without_hcas_is_ready_and_says_what_it_lacks(config: Any) -> None:
     with serving_node(rdma_config=config()) as served:
         served.plugins.take(replace(HGX, hcas=()))

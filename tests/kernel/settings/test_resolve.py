@@ -141,6 +141,10 @@ def test_only_a_shared_resource_is_renamed() -> None:
         ("mig-strategy: both", "not one of none, single, mixed"),
         ("time-slicing: nvidia.com/gpu", "such as nvidia.com/gpu=4"),
         ("time-slicing: nvidia.com/gpu=1", "'1' where 2 or more replicas are meant"),
+        (
+            "time-slicing: nvidia.com/gpu=100000",
+            "a list of 100000 devices takes 6188890 bytes; a kubelet reads messages of 4194304",
+        ),
         ("time-slicing: nvidia.com/gpu=two", "'two' where 2 or more"),
         ("time-slicing: gpu=2", "not of the form domain/name"),
         ("time-slicing: 'a.b/c=2,a.b/c=3'", "not a list of different resources"),

@@ -115,6 +115,16 @@ def test_a_wrong_value_leaves_the_other_lines_their_verdicts() -> None:
     assert lines[4] is Verdict.SET
 
 
+@pytest.mark.parametrize(("replicas", "is_offered"), [(16_384, True), (100_000, False)])
+def test_replicas_get_the_daemons_answer(replicas: int, is_offered: bool) -> None:
+    sliced = f"sharing: {{timeSlicing: {{resources: [{{name: gpu, replicas: {replicas}}}]}}}}"
+    (finding,) = [
+        it for it in report([("input", f"version: v1\n{sliced}\n")]).findings if it.line == 2
+    ]
+    assert finding.verdict is (Verdict.SAME if is_offered else Verdict.NOT_SUPPORTED)
+    assert ("a kubelet reads messages of 4194304" in finding.means) is not is_offered
+
+
 def test_a_device_node_is_passed_beside_nvidias_default_strategy() -> None:
     text = "version: v1\nflags:\n  plugin:\n    passDeviceSpecs: true\n"
     finding = _finding("flags.plugin.passDeviceSpecs", text)

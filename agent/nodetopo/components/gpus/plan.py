@@ -114,6 +114,7 @@ class PluginPlan:
                 mig=MigStrategy(settings.mig_strategy),
                 shared=MappingProxyType(shared),
                 excluded=settings.exclude_gpus,
+                numa=plugin.numa,
             ),
             plugin=plugin,
             is_auto=Strategy.AUTO in asked,

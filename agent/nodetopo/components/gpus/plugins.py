@@ -337,7 +337,8 @@ class PluginSet:
         """Return the offer: all devices, or with ``auto`` those that no DRA driver gives out."""
         served = NOBODY if plan.settings.offer_gpus == "always" else self._served_by_dra
         own = [gpu for gpu in known.gpus if not served.has(gpu.id)]
-        offered = offer(replace(known, gpus=tuple(own)), plan.rules, minors, self._health)
+        known, last = replace(known, gpus=tuple(own)), self._offer.resources
+        offered = offer(known, plan.rules, minors, self._health, last)
         names = {resource.name for resource in offered.resources}
         theirs = {name: by for name, by in served.resources.items() if name in names}
         self._heeded = replace(served, resources=theirs)

@@ -30,6 +30,7 @@ from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.resources import Refusal
 from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.kernel.places import Places
 from nodetopo.kernel.requester import Requesters
 from nodetopo.model.snapshot import Snapshot
@@ -146,7 +147,8 @@ class HcaPlugins:
             self._has_connection_manager = plan.answers.has_connection_manager
         offered = RdmaOffer()
         if plan.config is not None:
-            offered = self._offered(plan.config.pools, snapshot, unhealthy, taken)
+            numa = plan.answers.numa
+            offered = self._offered(plan.config.pools, snapshot, unhealthy, taken, numa)
             self._log_changes(offered)
         offered = self._with_specification(plan, offered, taken)
         wanted = {
@@ -167,6 +169,7 @@ class HcaPlugins:
         snapshot: Snapshot,
         unhealthy: Collection[str],
         taken: Collection[str],
+        numa: NumaReport,
     ) -> RdmaOffer:
         """Return the devices of *pools*, and remember which HCAs they have.
 
@@ -174,7 +177,16 @@ class HcaPlugins:
         storage: those are not kept.
         """
         before = {pool.resource: self._members.get(pool, frozenset()) for pool in pools}
-        offered = offer_hcas(snapshot, self._known, pools, unhealthy, taken, members=before)
+        offered = offer_hcas(
+            snapshot,
+            self._known,
+            pools,
+            unhealthy,
+            taken,
+            members=before,
+            numa=numa,
+            last=self._offer.resources,
+        )
         if nearest_cards(snapshot):
             now = {one.name: before[one.name].union(one.hcas) for one in offered.resources}
             self._members = {pool: now.get(pool.resource, before[pool.resource]) for pool in pools}
@@ -273,7 +285,8 @@ class HcaPlugins:
         log = structlog.get_logger()
         for refusal in offered.refusals:
             if refusal not in self._offer.refusals:
-                log.info("HCAs not offered", reason=refusal.reason)
+                tell = log.info if refusal.resource is None else log.error
+                tell("HCAs not offered", reason=refusal.reason)
         told = {resource.exception for resource in self._offer.resources}
         for resource in offered.resources:
             if resource.exception not in (None, *told):

@@ -5,12 +5,14 @@ that address. The kubelet counts tokens and keeps NUMA nodes; a token's id conta
 a choice among tokens is a choice among HCAs.
 """
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from nodetopo.deviceplugin.devices import PluginDevice, with_nodes
-from nodetopo.deviceplugin.resources import MOST_DEVICES, Refusal
+from nodetopo.deviceplugin.devices import PluginDevice, copies, size_problem, with_nodes
+from nodetopo.deviceplugin.resources import Refusal
+from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.model.digits import is_digits
 from nodetopo.model.hca import Hca
 from nodetopo.model.node import REPLICA
@@ -77,6 +79,8 @@ def offer_hcas(
     taken: Collection[str] = frozenset(),
     *,
     members: Mapping[str, Collection[str]] = MappingProxyType({}),
+    numa: NumaReport = NumaReport.NUMA,
+    last: Sequence[RdmaResource] = (),
 ) -> RdmaOffer:
     """Return the devices of *pools*; *unhealthy* and *taken* are keys of HCAs.
 
@@ -86,7 +90,9 @@ def offer_hcas(
 
     *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place and
     counts as unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an
-    exclusive one advertises each HCA once. A pool without an HCA is not offered.
+    exclusive one advertises each HCA once. A pool without an HCA is not offered. A pool with more
+    devices than a kubelet reads is refused, and advertises as many as in *last*, the resources that
+    were offered before.
     """
     hcas = snapshot.hcas or ()
     keys = [hca.key for hca in known]
@@ -104,17 +110,33 @@ def offer_hcas(
         for each in selection.exclusions
     ]
     resources = []
-    for pool in pools:
-        own = [at for at in selection.hcas[pool.resource] if keys[at] not in taken]
-        tokens = tuple(_tokens(pool, len(own)))
+    for asked in pools:
+        own = [at for at in selection.hcas[asked.resource] if keys[at] not in taken]
+        has_numa = asked.reports_numa and (
+            asked.mode is not SharingMode.SHARED or _is_on_one_node([hcas[at] for at in own])
+        )
+        whole = with_nodes(
+            [
+                PluginDevice(id=keys[at], numa_nodes=_nodes(hcas[at]) if has_numa else ())
+                for at in own
+            ],
+            snapshot,
+        )
+        before = [replace(asked, most=one.pool.most) for one in last if one.name == asked.resource]
+        for pool in (asked, *before):
+            tokens = tuple(_tokens(pool, len(own)))
+            size = size_problem(list(zip(whole, tokens, strict=True)), numa, "rdmaHcaMax")
+            if size is None:
+                break
+            refusals.append(Refusal(resource=pool.resource, reason=f"{pool.resource}: {size}"))
+        else:
+            continue
         problem = None
         if not own:
             left_out = sum(each.resource == pool.resource for each in selection.exclusions)
             problem = _nothing_left(left_out, paired=len(selection.hcas[pool.resource]))
         elif not any(tokens):
             problem = "rdmaHcaMax is 0"
-        elif sum(tokens) > MOST_DEVICES:
-            problem = f"rdmaHcaMax {sum(tokens)}: a kubelet takes {MOST_DEVICES} devices at most"
         if problem is not None:
             # No fault of the node: a file for a whole cluster has pools that some nodes lack.
             refusals.append(Refusal(resource=None, reason=f"{pool.resource}: {problem}"))
@@ -126,19 +148,13 @@ def offer_hcas(
             reason = f"{pool.resource}: rdmaHcaMax leaves no device for {idle}"
             refusals.append(Refusal(resource=None, reason=reason))
         devices = [
-            PluginDevice(
-                id=f"{keys[position]}{REPLICA}{token}",
-                is_healthy=True,
-                numa_nodes=_nodes(hcas[position]) if pool.reports_numa else (),
-            )
-            for position, count in zip(own, tokens, strict=True)
-            for token in range(count)
+            token
+            for device, count in zip(whole, tokens, strict=True)
+            for token in copies(device, count)
         ]
-        if pool.mode is SharingMode.SHARED and not _is_on_one_node([hcas[at] for at in own]):
-            devices = [replace(device, numa_nodes=()) for device in devices]
         resource = RdmaResource(
             pool=pool,
-            devices=with_nodes(devices, snapshot),
+            devices=tuple(devices),
             hcas=MappingProxyType({keys[at]: hcas[at] for at in own}),
             positions=MappingProxyType({keys[at]: at for at in own}),
             tokens=MappingProxyType(_by_hca(devices)),
@@ -156,7 +172,7 @@ def key_of(device: str) -> str:
 def token_of(device: str) -> int:
     """Return the number of a device's token; an invalid one sorts last."""
     number = device.rpartition(REPLICA)[2]
-    return int(number) if is_digits(number) else MOST_DEVICES
+    return int(number) if is_digits(number) else sys.maxsize
 
 
 def _tokens(pool: Pool, hcas: int) -> Iterator[int]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from nodetopo.allocation.rules import Policy
 from nodetopo.deviceplugin.settings import Strategy
+from nodetopo.errors import InputError
 from nodetopo.kernel.settings import values
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.nccl.job import JobVariable
@@ -135,6 +136,16 @@ class TimeSlicing:
         is_other = self.is_renamed and resource in self.replicas
         return resource + SHARED_SUFFIX if is_other else resource
 
+    def problem(self) -> InputError | None:
+        """Return why a kubelet would not read the replicas of a single GPU; ``None`` if it would.
+
+        Such settings are wrong whatever the node has.
+        """
+        # Loads the topology, which few commands need.
+        from nodetopo.deviceplugin.devices import replicas_problem  # noqa: PLC0415
+
+        return next(filter(None, map(replicas_problem, self.replicas.values())), None)
+
     def __str__(self) -> str:
         """Return the text that :func:`time_slicing` reads back."""
         words = [f"{name}={count}" for name, count in self.replicas.items()]
@@ -163,11 +174,14 @@ def time_slicing(value: object) -> TimeSlicing | None:
         replicas[values.resource(resource.strip())] = values.replicas(count.strip())
     if not replicas or len(replicas) + len(flags) < len(words):
         raise ValueError("not a list of different resources, such as nvidia.com/gpu=4")
-    return TimeSlicing(
+    slicing = TimeSlicing(
         replicas=MappingProxyType(replicas),
         is_renamed=RENAME in flags,
         fails_requests_greater_than_one=ONE_EACH in flags,
     )
+    if problem := slicing.problem():
+        raise ValueError(f"too much for a kubelet: {problem}")
+    return slicing
 
 
 # The classes of XIDs that an operator sets.

@@ -211,7 +211,7 @@ def imex_channels(value: object) -> tuple[int, ...]:
 def replicas(value: object) -> int:
     """Read how often a device is offered, 2 or more as NVIDIA's device plugin has it."""
     digits = str(value)
-    if not re.fullmatch(r"[0-9]{1,6}", digits, re.ASCII) or int(digits) < 2:
+    if not re.fullmatch(r"[0-9]{1,9}", digits, re.ASCII) or int(digits) < 2:
         raise ValueError(f"{digits!r} where 2 or more replicas are meant")
     return int(digits)
 

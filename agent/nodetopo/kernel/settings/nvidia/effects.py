@@ -152,6 +152,10 @@ def translated(given: Mapping[str, Given]) -> dict[str, Given]:
     if discovery is not None and discovery.value == "tegra":
         raise InputError(f"{discovery.origin}: Tegra is not supported", "leave it at auto or nvml")
 
+    slicing = given.get("sharing.timeSlicing")
+    if slicing is not None and (problem := slicing.value.problem()):
+        raise InputError(f"{slicing.origin}: {problem.cause}", problem.cure)
+
     ours = {field: given[name] for name, field in _SAME_VALUE.items() if name in given}
     for name, field in _ROOTS.items():
         if (root := given.get(name)) is not None and root.value:
