@@ -193,6 +193,20 @@ def test_what_happens_while_a_scan_reads_wants_another() -> None:
     assert not daemon.watch.wants_look
 
 
+@pytest.mark.parametrize(("action", "wants"), [(None, True), (1, False)])
+def test_a_look_is_wanted_after_each_error_whose_reset_only_looks_can_show(
+    action: int | None, wants: bool
+) -> None:
+    daemon = Daemon()
+    daemon.watch.look(seen(recovery_action=action), FINE)
+    for _ in range(2):
+        daemon.now += 10
+        daemon.watch.take_events([xid(95)])
+        wanted = daemon.watch.wants_look
+        daemon.watch.look(seen(recovery_action=action), FINE)
+    assert wanted is wants
+
+
 def test_looks_are_not_wanted_in_a_row() -> None:
     daemon = Daemon()
     daemon.watch.look(SOUND, FINE)

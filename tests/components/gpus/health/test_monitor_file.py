@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from nodetopo.components.gpus.health.saved import decode, verdicts
 from nodetopo.model.nvml_event import NvmlTrouble
 from tests.components.gpus.health.gpu_history import FAILED, FINE, SOUND, A, B, seen, trouble, xid
 from tests.components.gpus.health.watched_gpus import Daemon
@@ -169,11 +170,11 @@ def test_a_file_that_is_damaged_meanwhile_is_written_again_and_reported(
     daemon.watch.take_events([xid(79)])
     daemon.wait(1)
     assert daemon.path is not None
-    whole = daemon.path.read_bytes()
+    whole = verdicts(decode(daemon.path.read_text("utf-8")))
     told(daemon)
     daemon.path.write_bytes(content)
     daemon.watch.look(SOUND, FINE)
-    assert daemon.path.read_bytes() == whole
+    assert verdicts(decode(daemon.path.read_text("utf-8"))) == whole == {A: {"Xid79"}}
     assert told(daemon) == ["HealthFileDamaged"]
     daemon.watch.look(SOUND, FINE)
     assert told(daemon) == []

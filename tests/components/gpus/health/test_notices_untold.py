@@ -41,7 +41,8 @@ def test_a_count_of_errors_that_was_not_told_for_a_while_still_shows_a_reset() -
     def told(errors: EccErrors | None) -> Snapshot:
         return seen(recovery_action=None, ecc_errors=errors)
 
-    story = Story().look(told(EccErrors(volatile=3))).events(xid(95)).wait(1)
+    worn = told(EccErrors(volatile=3))
+    story = Story().look(worn).events(xid(95)).wait(1).look(worn).wait(1)
     story.look(told(None)).wait(1).looks_for(60, told(EccErrors(volatile=0)))
     assert story.reason() is None
 

@@ -1,6 +1,7 @@
 """Looks: what a scan shows of a GPU, and which evidence ends a verdict."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -147,9 +148,30 @@ def test_a_driver_that_says_nothing_of_recovery_leaves_it_to_a_reset_that_shows(
 def test_a_reset_that_shows_is_evidence_where_the_driver_says_nothing(
     before: dict[str, object], after: dict[str, object]
 ) -> None:
-    story = Story().look(seen(recovery_action=None, **before)).events(xid(95))
-    story.wait(1).looks_for(60, seen(recovery_action=None, **after))
-    assert story.reason() is None
+    worn, sound = seen(recovery_action=None, **before), seen(recovery_action=None, **after)
+    story = Story().look(worn).events(xid(95)).wait(1).look(worn)
+    assert story.wait(1).looks_for(60, sound).reason() is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"remapped_rows": PENDING}, {"remapped_rows": REMAPPED}),
+        ({"retired_pages_pending": True}, {"retired_pages_pending": False}),
+        ({"ecc_errors": EccErrors(volatile=3)}, {"ecc_errors": EccErrors(volatile=0)}),
+        ({"recovery_action": 1}, {"recovery_action": 0}),
+    ],
+)
+@pytest.mark.parametrize("untold", [False, True])
+def test_an_error_between_the_scans_that_show_a_reset_can_have_followed_it(
+    before: dict[str, Any], after: dict[str, Any], untold: bool
+) -> None:
+    silent = {"recovery_action": None}
+    story = Story().look(seen(**silent | before)).wait(30).events(xid(95)).wait(5)
+    if untold:  # a driver that does not report the fact this time proves nothing
+        story.look(seen(**silent | dict.fromkeys(before))).wait(5)
+    story.look(seen(**silent | after)).wait(1).looks_for(1000, seen(**silent))
+    assert story.reason() == "Xid95"
 
 
 def test_a_reset_before_the_error_is_no_evidence() -> None:
@@ -204,7 +226,7 @@ def test_a_degraded_gpu_is_sound_again_after_a_quiet_hour() -> None:
 
 
 def test_a_degraded_gpu_is_sound_again_soon_after_a_reset() -> None:
-    story = Story().look(seen(remapped_rows=PENDING)).events(xid(63)).wait(1)
+    story = Story().look().events(xid(63)).wait(1).look(seen(remapped_rows=PENDING)).wait(1)
     assert story.looks_for(60, seen(remapped_rows=REMAPPED)).reason() is None
 
 

@@ -17,7 +17,7 @@ from nodetopo.components.gpus.health.ledger import after_events, after_look, aft
 from nodetopo.components.gpus.health.notices import notices
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.components.gpus.health.saved import doubted, forgiven, lasting, resumed
-from nodetopo.components.gpus.health.seen import is_over
+from nodetopo.components.gpus.health.seen import is_over, waits_for_a_reset
 from nodetopo.components.gpus.health.state import MAX_GPUS, HealthState
 from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.components.gpus.state_files import HealthFile, KnownGpus
@@ -181,9 +181,13 @@ class GpuHealthMonitor:
             if fresh:
                 before, now = self._lasting, self._clock()
                 is_changed = self._become(after_events(self._state, fresh, now, self._rules))
-                if self._lasting != before or any(
-                    event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
-                    for event in fresh
+                if (
+                    self._lasting != before
+                    or any(
+                        event.kind is not EventKind.XID or event.xid == RECOVERY_CHANGED
+                        for event in fresh
+                    )
+                    or waits_for_a_reset(self._state, now)
                 ):
                     self._wanted_at = now
         if is_changed:

@@ -156,6 +156,7 @@ def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
             )
             for window in record.windows
         ),
+        shown_at=None,  # errors in between are lost, and a reset in between counts
         reset_at=_past(record.reset_at, now),
     )
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from nodetopo.components.gpus.health.recovery import NONE, recovery_action
 from nodetopo.components.gpus.health.reported import kept
 from nodetopo.components.gpus.health.rules import HealthRules
-from nodetopo.components.gpus.health.state import Fault, GpuRecord, Heal
+from nodetopo.components.gpus.health.state import Fault, GpuRecord, Heal, HealthState
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.snapshot import Snapshot
@@ -122,6 +122,19 @@ def is_over(fault: Fault, record: GpuRecord, now: float, rules: HealthRules) -> 
     return fault.heal is not Heal.QUIET or is_quiet
 
 
+def waits_for_a_reset(state: HealthState, now: float) -> bool:
+    """Return whether a fault of *now* ends by a reset that only two scans can show.
+
+    They show it where the driver reports no recovery action: one scan between error and reset, and
+    one after both.
+    """
+    return any(
+        fault.last == now and fault.heal is Heal.RESET and record.action is None
+        for record in state.gpus.values()
+        for fault in record.faults
+    )
+
+
 def _with_facts(record: GpuRecord, look: Look) -> GpuRecord:
     """Return *record* with the facts of this look that later ones are compared with."""
     record = replace(record, was_on_bus=record.was_on_bus or look.on_bus is True)
@@ -145,7 +158,14 @@ def _with_facts(record: GpuRecord, look: Look) -> GpuRecord:
     waits_no_more = any(pending.get(reason) is False for reason in record.pending)
     fewer = volatile is not None and record.volatile is not None and volatile < record.volatile
     if asks_no_more or waits_no_more or fewer:
-        record = replace(record, reset_at=look.began, action=None, pending=())
+        # Since the scan that still showed the need: an error in between can have followed it.
+        reset_at = look.began if record.shown_at is None else record.shown_at
+        record = replace(record, reset_at=reset_at, action=None, pending=())
+    is_untold = (record.action is not None and action is None) or (
+        record.volatile is not None and volatile is None
+    )
+    if not is_untold and None not in [pending.get(reason) for reason in record.pending]:
+        record = replace(record, shown_at=look.began)
     return replace(
         record,
         links=links,

@@ -90,7 +90,9 @@ class GpuRecord:
         links: most active NVLinks seen in this boot, MIG mode apart.
         action, volatile: recovery action and uncorrectable errors last reported by the driver.
         pending: reasons of faults for changes that awaited a reset in the driver's last report.
-        reset_at: when the last reset was seen.
+        shown_at: the begin of the last scan of this process that reported all of these; ``None``
+            before it.
+        reset_at: a time that the last reset followed.
         faults: by reason.
         falls: when it turned Unhealthy, oldest first.
         windows: by XID.
@@ -104,6 +106,7 @@ class GpuRecord:
     action: int | None = None
     volatile: int | None = None
     pending: tuple[str, ...] = ()
+    shown_at: float | None = None
     reset_at: float | None = None
     faults: tuple[Fault, ...] = ()
     falls: tuple[float, ...] = ()
