@@ -183,6 +183,19 @@ def test_pci_is_counted_where_nvml_never_answered(node: Node) -> None:
     assert reader.nvml_status.trouble is NvmlTrouble.NO_LIBRARY
 
 
+def test_the_rest_of_the_node_is_read_while_nvml_is_closed(node: Node) -> None:
+    known = node.read()
+    node.reader.release()
+    node.nvml.fail("code * 999")
+    closed = node.reader.read_closed("closed by request")
+    assert (closed.gpus, closed.pci_gpus) == ((), known.pci_gpus)
+    assert (closed.hcas, closed.node) == (known.hcas, "n")
+    assert [(issue.probe, issue.reason) for issue in closed.issues] == [
+        ("nvml", "closed by request"),
+        ("pcie", "NVML was not asked about them"),
+    ]
+
+
 def test_a_gpu_that_is_given_to_the_driver_has_everything_read(node: Node) -> None:
     node.read()
     assert node.cost()[2] is False

@@ -47,12 +47,15 @@ class Machine:
         reread: makes the next ``read`` complete; does nothing for a simulated machine.
         nvml: returns the result of the last attempt to read NVML.
         release: closes NVML until the next ``read``, and returns whether it succeeded.
+        read_closed: as ``read``, without NVML, whose issue has the given cause; ``None`` where the
+            machine has none.
     """
 
     read: Callable[[], Snapshot]
     reread: Callable[[], None]
     nvml: Callable[[], NvmlStatus]
     release: Callable[[], bool] = lambda: True
+    read_closed: Callable[[str], Snapshot] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,4 +245,5 @@ def _live_machine(
         reread=reader.reread,
         nvml=lambda: reader.nvml_status,
         release=reader.release,
+        read_closed=reader.read_closed,
     )

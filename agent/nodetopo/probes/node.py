@@ -78,7 +78,6 @@ class NodeReader:
         While NVML does not answer, its part comes from the last good scan, with an issue of the
         probe ``nvml`` for the cause: devices must not vanish because a driver call hangs.
         """
-        now = datetime.now(UTC).replace(microsecond=0)
         is_whole = self._host.renew() or self._clock() >= self._whole_due
         before = self._last
         reading = read_or_issue(lambda: self._scan(is_whole=is_whole))
@@ -90,6 +89,15 @@ class NodeReader:
         self._cost = ScanCost(
             nvml_calls=self._calls, file_reads=self._host.reads, is_whole=is_whole
         )
+        return self._taken(snapshot)
+
+    def read_closed(self, cause: str) -> Snapshot:
+        """Return the node's current state without NVML, which stays closed for *cause*."""
+        issue = ProbeIssue(probe="nvml", subject="", reason=cause)
+        return self._taken(join(NvmlReading(issues=(issue,)), self._host.read(()), is_asked=False))
+
+    def _taken(self, snapshot: Snapshot) -> Snapshot:
+        now = datetime.now(UTC).replace(microsecond=0)
         return replace(snapshot, node=self._node, captured_at=now)
 
     def reread(self) -> None:

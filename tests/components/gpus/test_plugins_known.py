@@ -12,6 +12,7 @@ from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu_health import GpuHealth
+from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.driver_tree import add_nodes, install
 from tests.generous_deadlines import use_generous_deadlines
@@ -55,6 +56,14 @@ def test_a_gpu_that_is_lost_when_a_new_process_begins_stays_in_the_capacity(
 
     assert list(after) == list(before)
     assert [name for name, is_healthy in after.items() if not is_healthy] == [L40S.gpus[2].id]
+
+
+def test_a_process_that_begins_while_nvml_is_closed_offers_the_gpus_it_remembers(
+    tmp_path: Path,
+) -> None:
+    before = listed(tmp_path, L40S)
+    closed = ProbeIssue(probe="nvml", subject="", reason="closed")
+    assert listed(tmp_path, replace(L40S, gpus=(), issues=(closed,))) == before
 
 
 def test_a_gpu_that_is_gone_after_a_boot_is_gone(tmp_path: Path) -> None:

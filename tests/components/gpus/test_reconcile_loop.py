@@ -10,9 +10,36 @@ from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
+from nodetopo.components.gpus.state_files import HealthFile
 from nodetopo.kernel.settings.declare import Settings
-from tests.components.gpus.health.gpu_history import xid
+from nodetopo.model.nvml_event import NvmlTrouble
+from tests.components.gpus.health.gpu_history import FINE, SOUND, trouble, xid
 from tests.kernel.running import kernel_of
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_container_is_not_restarted_while_the_driver_is_claimed(
+    tmp_path: Path, is_paused: bool
+) -> None:
+    now = [0.0]
+    file = HealthFile(tmp_path / "health.json")
+    health = GpuHealthMonitor(
+        HealthRules(), file, boot_id=None, clock=lambda: now[0], on_change=lambda: None
+    )
+    health.look(SOUND, FINE)
+    health.look(SOUND, trouble(NvmlTrouble.REFUSED, code=999))
+    loop = ReconcileLoop(
+        kernel_of(tmp_path),
+        PluginSet(Settings(node_name="n"), tmp_path, None),
+        health=health,
+        is_paused=lambda: is_paused,
+    )
+    ends = []
+    for _ in range(10):
+        now[0] += 60
+        ends.append(loop.step() is None)
+    assert any(ends) is not is_paused
+    assert bool(health.view) is not is_paused
 
 
 @pytest.mark.parametrize(("state", "asked"), [("success", [True]), ("pending", [])])

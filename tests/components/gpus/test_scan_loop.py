@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,10 +16,12 @@ from nodetopo.components.gpus.scan_loop import ScanLoop
 from nodetopo.kernel.store import SnapshotStore
 from nodetopo.kernel.target import Machine, Target
 from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
+from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from tests.components.gpus.health.gpu_history import SOUND, xid
 
 TIMEOUT_S = 60.0
+UNREAD = Snapshot(issues=(ProbeIssue(probe="nvml", subject="", reason="closed"),))
 
 
 def scan_loop(
@@ -26,10 +29,10 @@ def scan_loop(
     read: Callable[[], Snapshot],
     nvml: Callable[[], NvmlStatus] = NvmlStatus,
     claim: Callable[[], str | None] = lambda: None,
-    release: Callable[[], bool] = lambda: True,
+    **machine_calls: Any,
 ) -> ScanLoop:
     """Return a loop that a test steps itself."""
-    machine = Machine(read=read, reread=lambda: None, nvml=nvml, release=release)
+    machine = Machine(**{"read": read, "reread": lambda: None, "nvml": nvml, **machine_calls})
     return ScanLoop(
         target=Target(machine=machine, simulated=None, socket_dir=Path("/nowhere")),
         store=SnapshotStore(),
@@ -165,6 +168,47 @@ def test_while_the_driver_is_claimed_nothing_is_read_and_nvml_is_closed() -> Non
     assert (reads, len(closed)) == ([0, 2], 2)
     events = [(line["log_level"], line["event"]) for line in logs if "NVML" in line["event"]]
     assert events == [("info", "NVML closed"), ("info", "NVML read again")]
+
+
+def test_a_process_that_begins_in_a_pause_reads_the_rest_of_the_node_once() -> None:
+    claims: list[str | None] = ["a=b", "a=b", None, "a=b"]
+    left, causes = iter(claims), list[str]()
+
+    def read_closed(cause: str) -> Snapshot:
+        causes.append(cause)
+        return UNREAD
+
+    loop = scan_loop(None, lambda: SOUND, claim=lambda: next(left), read_closed=read_closed)
+    seen = []
+    for _ in claims:
+        loop.step()
+        current = loop._store.current
+        seen.append(None if current is None else current.snapshot)
+    assert seen == [UNREAD, UNREAD, SOUND, SOUND]
+    assert causes == ["closed, because a=b requests a free driver"]
+
+
+def test_a_whole_scan_that_is_requested_while_another_request_is_taken_up_is_made() -> None:
+    rereads: list[bool] = []
+    loop = scan_loop(None, lambda: SOUND, reread=lambda: rereads.append(True))
+
+    class Late(threading.Event):
+        """Another thread asks between the look at this event and what follows it."""
+
+        has_asked = False
+
+        def is_set(self) -> bool:
+            was_set = super().is_set()
+            if not self.has_asked:
+                self.has_asked = True
+                loop.scan_whole()
+            return was_set
+
+    loop._wants_whole = Late()
+    loop.scan_soon()
+    for _ in range(2):
+        loop.wait(threading.Event(), 1e9)
+    assert rereads == [True]
 
 
 def test_a_pause_of_the_driver_ends_the_wait_for_the_next_scan_and_so_does_its_end() -> None:

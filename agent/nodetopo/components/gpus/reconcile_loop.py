@@ -67,8 +67,9 @@ class ReconcileLoop(PeriodicLoop):
         kernel.wake.clear()
         kernel.heartbeats.beat("reconcile")
         if self._health is not None:
-            self._health.tick()
-            if self._health.wants_look and not self._is_paused():
+            is_paused = self._is_paused()
+            self._health.tick(is_paused=is_paused)
+            if self._health.wants_look and not is_paused:
                 self._scan()
         self._reload()
 

@@ -108,7 +108,8 @@ class ScanLoop(PeriodicLoop):
     def _rested(self) -> bool:
         """Close NVML while the driver must be free; return whether it must.
 
-        The last snapshot stays valid: a driver unloaded on purpose proves nothing about GPUs.
+        The last snapshot stays valid: a driver unloaded on purpose proves nothing about GPUs. A
+        process that has none reads the rest of the node, to offer the GPUs that it remembers.
         """
         claim = self._claim()
         log = structlog.get_logger()
@@ -124,6 +125,10 @@ class ScanLoop(PeriodicLoop):
             log.info("NVML closed", claim=claim)
         if not is_free:
             log.warning("a call is stuck in the NVIDIA driver", claim=claim)
+        read = self._target.machine.read_closed
+        if self._store.current is None and read is not None:
+            self._store.publish(read(f"closed, because {claim} requests a free driver"))
+            self._on_scan()
         return True
 
     def _pause_s(self, nvml: NvmlStatus) -> float:
@@ -166,5 +171,5 @@ class ScanLoop(PeriodicLoop):
             left_s -= BEAT_S
         self._is_asked.clear()
         if self._wants_whole.is_set():
+            self._wants_whole.clear()  # only where it was set: a later request is another one
             self._target.machine.reread()
-        self._wants_whole.clear()

@@ -112,10 +112,10 @@ class Story:
         self.state = after_look(self.state, snapshot, nvml, self.now, self.rules, began=began)
         return self
 
-    def wait(self, seconds: float) -> "Story":
+    def wait(self, seconds: float, *, is_paused: bool = False) -> "Story":
         """Let time pass; the daemon tells so once a second, here once is enough."""
         self.now += seconds
-        self.state = after_time(self.state, self.now, self.rules)
+        self.state = after_time(self.state, self.now, self.rules, is_paused=is_paused)
         return self
 
     def looks_for(self, seconds: float, snapshot: Snapshot = SOUND) -> "Story":

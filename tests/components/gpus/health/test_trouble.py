@@ -139,6 +139,23 @@ def test_trouble_that_ends_in_time_was_none() -> None:
     assert not story.view
 
 
+@pytest.mark.parametrize("kind", NvmlTrouble)
+def test_no_deadline_of_nvml_passes_in_a_pause(kind: NvmlTrouble) -> None:
+    story = Story().look().look(SOUND, trouble(kind, 1, 999))
+    story.wait(2, is_paused=True).wait(100_000, is_paused=True)
+    assert not story.view
+    assert not story.state.nvml.wants_fresh
+    # A trouble that outlasts the pause begins with it.
+    assert not story.wait(1).look(SOUND, trouble(kind, 2, 999)).view
+    assert not story.state.nvml.wants_fresh
+
+
+def test_a_verdict_on_nvml_outlasts_a_pause_until_a_reading() -> None:
+    story = Story().look().look(SOUND, trouble(REFUSED)).wait(100_000).wait(9, is_paused=True)
+    assert story.reason() == "NvmlRefuses"
+    assert story.wait(100_000, is_paused=True).look().wait(100).look().reason() is None
+
+
 def test_a_node_that_never_had_a_gpu_has_no_verdicts() -> None:
     story = Story().look(Snapshot(), trouble(NvmlTrouble.NO_LIBRARY)).wait(100_000)
     assert not story.view

@@ -18,7 +18,7 @@ from nodetopo.components.gpus.health.state import (
     Heal,
     HealthState,
 )
-from nodetopo.components.gpus.health.trouble import with_status, with_time
+from nodetopo.components.gpus.health.trouble import at_rest, with_status, with_time
 from nodetopo.model.gpu_health import GpuHealth, HealthClass, HealthView
 from nodetopo.model.nvml_event import NvmlEvent, NvmlStatus
 from nodetopo.model.snapshot import Snapshot
@@ -97,9 +97,15 @@ def after_look(
     return _with_gpus(replace(state, nvml=trouble), gpus, now, rules)
 
 
-def after_time(state: HealthState, now: float, rules: HealthRules) -> HealthState:
-    """Return *state* at *now*, after NVML's deadlines; GPUs change only with a scan."""
-    return replace(state, nvml=with_time(state.nvml, now, rules))
+def after_time(
+    state: HealthState, now: float, rules: HealthRules, *, is_paused: bool = False
+) -> HealthState:
+    """Return *state* at *now*, after NVML's deadlines; GPUs change only with a scan.
+
+    No deadline passes while *is_paused*: NVML is closed on request.
+    """
+    nvml = at_rest(state.nvml) if is_paused else with_time(state.nvml, now, rules)
+    return replace(state, nvml=nvml)
 
 
 def view(state: HealthState) -> HealthView:

@@ -294,12 +294,16 @@ class GpuHealthMonitor:
             self._lost = None  # GPUs that appear later come from a reset or a boot
         return doubted(state, sorted(names)[:MAX_GPUS], began)
 
-    def tick(self) -> None:
-        """Let time pass, for NVML's deadlines and for events. Once a second is enough."""
+    def tick(self, *, is_paused: bool = False) -> None:
+        """Let time pass, for NVML's deadlines and for events. Once a second is enough.
+
+        While *is_paused*, NVML is closed on request, and none of its deadlines passes.
+        """
         with self._lock:
             self._judged.clear()
             now = self._clock()
-            is_changed = self._become(after_time(self._state, now, self._rules))
+            after = after_time(self._state, now, self._rules, is_paused=is_paused)
+            is_changed = self._become(after)
             if any(
                 is_over(fault, record, now, self._rules)
                 for record in self._state.gpus.values()

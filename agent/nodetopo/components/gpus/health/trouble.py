@@ -64,6 +64,21 @@ def with_status(
     return with_time(record, now, rules)
 
 
+def at_rest(record: NvmlRecord) -> NvmlRecord:
+    """Return *record* while NVML is closed on request: a verdict stays, and no deadline passes.
+
+    A trouble that outlasts the pause is a new one.
+    """
+    if record.trouble is None and record.back_since is None:
+        return record
+    return NvmlRecord(
+        reason=record.reason,
+        cause=record.cause if record.reason else None,
+        failures=record.failures,
+        fresh_at=record.fresh_at,
+    )
+
+
 def with_time(record: NvmlRecord, now: float, rules: HealthRules) -> NvmlRecord:
     """Return *record* at *now*, when deadlines may have passed."""
     if record.trouble is None:
