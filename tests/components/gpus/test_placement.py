@@ -382,6 +382,25 @@ def test_replicas_beside_do_not_count() -> None:
     assert placement.prefer(ids[1:], [], 2, beside=ids[:1]) == usual
 
 
+def test_variants_that_another_thread_adds_meanwhile_do_not_fail_a_choice() -> None:
+    """The thread of the log explains while the kubelet asks."""
+    found = placed(H100)
+    current = found._current
+    assert current is not None
+
+    class Compared(Variant):
+        """A key that has another thread's variant added while it is compared."""
+
+        def __ne__(self, other: object) -> bool:
+            current.choices[Variant(policy=Policy.NUMA_FIRST)] = current.choices[USUAL]
+            return True
+
+        __hash__ = Variant.__hash__
+
+    current.choices[Compared(policy=Policy.PACKED)] = current.choices[USUAL]
+    assert found.prefer(H100_IDS, [], 1, Variant(taken_hcas=frozenset()))
+
+
 def test_allocators_of_variants_are_kept_up_to_a_bound_and_the_usual_one_always() -> None:
     found = placed(H100)
     usual = current(found).allocator
@@ -401,7 +420,7 @@ def test_allocators_of_variants_are_kept_up_to_a_bound_and_the_usual_one_always(
 
 
 def test_variants_are_made_anew_with_the_snapshot() -> None:
-    found, variant = placed(), Variant(policy=Policy.PACKED)
+    found, variant = placed(), Variant(policy=Policy.DISTRIBUTED)
     found.prefer(IDS, [], 2, variant)
     before = current(found).choices[variant]
     found.take(replace(DGX, node="renamed"), whole(DGX))

@@ -110,10 +110,11 @@ class _Current:
             rules = replace(rules, with_hcas=True)
         if variant.policy is not None:
             rules = replace(rules, policy=variant.policy)
-        others = [one for one in self.choices if one != USUAL]
+        found = _choice(snapshot, self.resource, rules)
+        others = [one for one in self.choices.copy() if one != USUAL]  # other threads add theirs
         if len(others) >= MOST_VARIANTS:
             self.choices.pop(others[0], None)
-        found = self.choices[variant] = _choice(snapshot, self.resource, rules)
+        self.choices[variant] = found
         return found
 
 

@@ -110,6 +110,29 @@ def test_names_that_are_exchanged_lead_to_the_same_hcas(
     assert seen[second.key] == (first.hca.name, Presence.LISTED, ("ACTIVE",))
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_subfunctions_that_exchange_names_keep_their_states(host: RdmaHost, number: int) -> None:
+    """All are on one function, and the set of names stays the same."""
+    function = host.function("17")
+    for at in range(number):
+        place = f"{function}/mlx5_core.sf.{at}"
+        host.write(place, {"sfnum": str(88 + at)})
+        host.port(
+            host.hca(f"mlx5_{at}", place), 1, IB | {"state": "1: DOWN" if at else "4: ACTIVE"}
+        )
+    node = Watched(HcaMachine(host.sysfs))
+    before = node.look()
+    node.node.rename("mlx5_0", "other")
+    for at in range(1, number):
+        node.node.rename(f"mlx5_{at}", f"mlx5_{at - 1}")
+    node.node.rename("other", f"mlx5_{number - 1}")
+    after = node.look()
+    assert {key: states for key, (*_, states) in after.items()} == {
+        key: states for key, (*_, states) in before.items()
+    }
+    assert {states for *_, states in after.values()} == {("ACTIVE",), ("DOWN",)}
+
+
 def test_each_state_of_a_port_shows_at_the_next_look(host: RdmaHost) -> None:
     node = one(host)
     found = []

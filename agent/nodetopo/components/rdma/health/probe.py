@@ -50,6 +50,16 @@ PortCounters = Mapping[tuple[str, int], Mapping[str, int]]
 """Name of an HCA and number of its port → the counters of :data:`COUNTERS` that it has."""
 
 
+_SUBFUNCTION = "/sf"
+"""Between the address of a function and the number of its subfunction."""
+
+
+def _home(known: KnownHca) -> str:
+    """Return the key of the function or subfunction of *known*, which its own key can name."""
+    is_named = known.key.startswith(f"{known.hca.pci}{_SUBFUNCTION}")
+    return known.key if is_named else hca_key(known.hca)
+
+
 class HcaProbe:
     """Looks at the HCAs below *sysfs*; one thread at a time.
 
@@ -112,12 +122,15 @@ class HcaProbe:
         )
 
     def _is_at_home(self, known: KnownHca) -> bool:
-        """Return whether the name still belongs to the same function.
+        """Return whether the name still belongs to the same function, or the same subfunction.
 
         Reloaded drivers can number their devices in another order.
         """
         if known.hca.pci is None:
             return True
+        home = _home(known)
+        if _SUBFUNCTION in home:  # the number is one more file to read
+            return self._place(known.hca.name) in (home, "")
         try:
             place = (self._class / known.hca.name).readlink()
         except OSError:
@@ -134,7 +147,7 @@ class HcaProbe:
         return {
             it.key: found[0]
             for it in astray
-            if it.hca.pci is not None and len(found := places.get(hca_key(it.hca), [])) == 1
+            if it.hca.pci is not None and len(found := places.get(_home(it), [])) == 1
         }
 
     def _place(self, name: str) -> str:
@@ -145,7 +158,7 @@ class HcaProbe:
             return ""
         subfunction = self._text(f"{_CLASS}/{name}/device/sfnum")
         pci = addresses[-1] if addresses else ""
-        return pci if subfunction is None else f"{pci}/sf{subfunction}"
+        return pci if subfunction is None else f"{pci}{_SUBFUNCTION}{subfunction}"
 
     def _absence(self, pci: PciAddress | None) -> Presence:
         """Return the presence of an HCA that is not listed."""
