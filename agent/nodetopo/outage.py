@@ -1,5 +1,9 @@
 """Failures in a row, of which the log needs the beginning and the end."""
 
+import structlog
+
+from nodetopo.errors import AgentError
+
 
 class Outage:
     """Tells when to report a failure: once for each problem in a row, not at every attempt.
@@ -21,6 +25,20 @@ class Outage:
             return False
         before, self._reported = self._reported, problem
         return problem != before
+
+    def raised(self, event: str, error: Exception) -> None:
+        """Count *error* as a failure, and log it as *event*, with what only a bug needs.
+
+        A bug is what nobody foresaw; an :class:`AgentError` says what to do.
+        """
+        log = structlog.get_logger()
+        if not self.failed(repr(error)):
+            return
+        if isinstance(error, AgentError):
+            log.warning(event, problem=str(error))
+        else:
+            event += ": a bug in nodetopo"
+            log.error(event, problem=repr(error), exc_info=error)
 
     def ended(self) -> int:
         """Count a success; return the failures before it, 0 if none of them was reported."""

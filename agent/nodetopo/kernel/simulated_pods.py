@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
-from nodetopo.errors import UnreadableError
+from nodetopo.deviceplugin.fake_kubelet import FakeKubelet, ResourceView
 from nodetopo.model.kubelet_state import HeldDevices, HeldMemory, KubeletState
 from nodetopo.model.kubernetes import GPU_RESOURCE, MILLICORES
 from nodetopo.model.numa import CpuSet
@@ -64,26 +63,25 @@ class SimulatedPods:
     def read(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the pods, and with the state of a kubelet that runs them.
 
+        Without a device plugin none runs, as before its registration, or where it is refused.
+
         Raises:
             UnreadableError: the device plugin refuses an allocation.
         """
         with self._lock:
-            if self._given is None:
-                self._given = self._allocated()
-            given = self._given
+            view = self._kubelet.view(GPU_RESOURCE)
+            if self._given is None and view is not None:
+                self._given = self._allocated(view)
+            given = self._given or {}
         pods = tuple(_pods(snapshot, given))
         return replace(snapshot, pods=pods, kubelet_state=_state(snapshot, pods))
 
-    def _allocated(self) -> Mapping[_Order, tuple[str, ...]]:
+    def _allocated(self, view: ResourceView) -> Mapping[_Order, tuple[str, ...]]:
         """Ask the plugin for the devices of every pod.
 
         Raises:
-            UnreadableError: nothing is registered yet, or the plugin answers with an error.
+            UnreadableError: the plugin answers with an error.
         """
-        view = self._kubelet.view(GPU_RESOURCE)
-        if view is None:
-            cause = f"no plugin serves {GPU_RESOURCE}"
-            raise UnreadableError(cause, "wait until it has registered")
         free = [device.id for device in view.devices if device.is_healthy]
         given: dict[_Order, tuple[str, ...]] = {}
         for order in orders(len(free)) if free else ():

@@ -9,9 +9,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodetopo.checks.waivers import NO_OVERRIDES
+from nodetopo.components.audit import health_loop
+from nodetopo.components.audit.alignment.loop import AlignmentLoop
 from nodetopo.components.audit.catalogue import AUDIT
 from nodetopo.components.audit.check_terms import OverridesFile, summarize
 from nodetopo.components.audit.loop import AUDIT_S, AuditLoop
+from nodetopo.errors import (
+    AgentError,
+    ApiUnavailable,
+    DecodeError,
+    InputError,
+    NvmlUnavailable,
+    UnreadableError,
+)
 from nodetopo.kernel.running_pods import RunningPods
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kernel.store import SnapshotStore
@@ -50,6 +60,43 @@ def with_read(read: Callable[[Snapshot], Snapshot]) -> tuple[AuditLoop, Snapshot
     store = SnapshotStore()
     audit = AuditLoop(Settings(node_name="gpu-1"), store, OverridesFile(None), read=read)
     return audit, store
+
+
+@pytest.mark.parametrize(
+    ("error", "is_bug"),
+    [
+        (AgentError("a", "b"), False),
+        (InputError("a", "b"), False),
+        (DecodeError("a", "b"), False),
+        (UnreadableError("a", "b"), False),
+        (NvmlUnavailable("a", "b"), False),
+        (ApiUnavailable("a", "b"), False),
+        (ZeroDivisionError("a"), True),
+        (OSError(5, "a"), True),
+    ],
+)
+def test_only_what_nobody_foresaw_is_called_a_bug(
+    error: Exception, is_bug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Snapshot:
+        raise error
+
+    store = SnapshotStore()
+    store.publish(H100)
+    monkeypatch.setattr(health_loop, "summarize", fails)
+    settings = Settings(node_name="gpu-1")
+    loops = (
+        AuditLoop(settings, store, OverridesFile(None), read=fails),
+        health_loop.HealthLoop(store, OverridesFile(None)),
+        AlignmentLoop(settings, store, post=None, read=fails),
+    )
+    for loop in loops:
+        with capture_logs() as lines:
+            for _ in range(10):
+                loop.step()
+        (line,) = lines  # once, however long it lasts
+        assert ("a bug in nodetopo" in str(line)) is is_bug
+        assert bool(line.get("exc_info")) is is_bug
 
 
 def test_nothing_is_found_before_the_node_was_read() -> None:

@@ -387,17 +387,18 @@ def test_variants_that_another_thread_adds_meanwhile_do_not_fail_a_choice() -> N
     found = placed(H100)
     current = found._current
     assert current is not None
+    choices = current.choices
 
     class Compared(Variant):
         """A key that has another thread's variant added while it is compared."""
 
         def __ne__(self, other: object) -> bool:
-            current.choices[Variant(policy=Policy.NUMA_FIRST)] = current.choices[USUAL]
+            choices[Variant(policy=Policy.NUMA_FIRST)] = choices[USUAL]
             return True
 
         __hash__ = Variant.__hash__
 
-    current.choices[Compared(policy=Policy.PACKED)] = current.choices[USUAL]
+    choices[Compared(policy=Policy.PACKED)] = choices[USUAL]
     assert found.prefer(H100_IDS, [], 1, Variant(taken_hcas=frozenset()))
 
 

@@ -1,7 +1,5 @@
 """The loop that evaluates the health checks, so that no scrape waits for them."""
 
-import structlog
-
 from nodetopo.checks.waivers import Overrides
 from nodetopo.components.audit.catalogue import HEALTH
 from nodetopo.components.audit.check_terms import CheckSummary, OverridesFile, summarize
@@ -34,10 +32,7 @@ class HealthLoop(PeriodicLoop):
             self._evaluate()
         except Exception as error:  # noqa: BLE001 - a fault in a rule must not end the daemon
             self.found = None
-            if self._problem.failed(repr(error)):
-                structlog.get_logger().exception(
-                    "health not checked: a bug in nodetopo", problem=repr(error), exc_info=error
-                )
+            self._problem.raised("health not checked", error)
         else:
             self._problem.ended()
         return LOOK_S

@@ -70,12 +70,9 @@ class AuditLoop(PeriodicLoop):
         try:
             snapshot = self._read(current.snapshot)
             found = summarize(snapshot, AUDIT, self._overrides.current())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault in a rule must not end the daemon
             self.found = self.listed = None
-            if self._problem.failed(repr(error)):
-                log.exception(
-                    "node not audited: a bug in nodetopo", problem=repr(error), exc_info=error
-                )
+            self._problem.raised("node not audited", error)
             return AUDIT_S
         self._problem.ended()
         self.found, self.listed = found, listed_pods(snapshot)

@@ -9,7 +9,7 @@ import structlog
 
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.alignment.record import Alignment, PodAlignment
-from nodetopo.errors import UnreadableError
+from nodetopo.errors import AgentError
 from nodetopo.kernel.events import PodEvent, Post
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kernel.running_pods import Published, RunningPods, listed_pods
@@ -103,7 +103,7 @@ class AlignmentLoop(PeriodicLoop):
             rows = measured(snapshot)
             by_pod = groupby(rows, key=lambda row: (row.namespace, row.pod, row.uid))
             pods = {name: tuple(group) for name, group in by_pod}
-        except UnreadableError as error:
+        except AgentError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no pod must end what offers the GPUs
             problem = bug = f"a bug in nodetopo: {error!r}"
