@@ -31,6 +31,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "degraded": "degraded GPUs of the set; fewer is better",
         "bandwidth_gb_s": "GB/s of the set by its model; sets with 94 % of the best are equal",
         "counts_as_gb_s": "the best set's GB/s, if the set has 94 % of it; otherwise its own",
+        "models": "GPU models of the set, by product, memory and compute capability; fewer is better",
         "pair_bandwidth_gb_s": "sum of GB/s over all pairs, for three GPUs or more; more is better",
         "numa_nodes": "NUMA nodes that the set spans; from here on less is better, except for the "
         "remainder",
@@ -40,6 +41,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "rail_loss": "GPUs that must share their nearest HCAs",
         "hca_distance": "sum of steps to the nearest HCA: PIX 1, PXB 2, PHB 3, NODE 4, SYS 5",
         "hca_nearness": "for one GPU, instead of these three: PIX 5, ... SYS 1, other socket 0",
+        "rails_beside": "for one GPU: HCAs nearest to it, and to any GPU of its socket",
         "broken_partitions": "PCIe-switch or Fabric-Manager pairs that the set would break",
         "crowding": "sum over NUMA nodes of the square of the GPUs in use there",
         "shortfall_gb_s": "difference between the counted and the modelled GB/s",
@@ -86,7 +88,7 @@ def _place(term: str, policy: Policy) -> str:
     if term in order:
         return str(order.index(term) + 1)
     of_one = terms_for(policy, 1)
-    return f"{of_one.index(term) + 1} for one" if term in of_one else "-"
+    return f"{of_one.index(term) + 1} of one GPU's" if term in of_one else "-"
 
 
 def dgx_1v() -> str:

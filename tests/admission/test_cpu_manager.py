@@ -185,4 +185,24 @@ def test_a_cache_that_is_a_whole_nodes_counts_as_the_sockets() -> None:
     split = replace(cpu, l3_groups=tuple(CpuSet.of((it, it + 1)) for it in range(0, 8, 2)))
 
     assert cpu_layout(nodes, cpu).members("cache") == {7: whole.cpus}
-    assert sorted(cpu_layout(nodes, split).members("cache")) == [0, 2, 4, 6]
+    assert len(cpu_layout(nodes, split).members("cache")) == 4
+    numbered = replace(split, l3_ids=(3, 5, 7, 9))
+    assert sorted(cpu_layout(nodes, numbered).members("cache")) == [3, 5, 7, 9]
+
+
+def test_a_cache_with_the_number_of_a_socket_counts_as_one_with_the_cpus_without_a_cache() -> None:
+    """A node whose cores share one cache is filed under its socket, as the kubelet does."""
+    nodes = tuple(NumaNode(id=it, cpus=CpuSet.of(range(4 * it, 4 * it + 4))) for it in range(2))
+    cpu = CpuTopology(
+        online=CpuSet.of(range(8)),
+        sockets=tuple(Socket(id=it, cpus=nodes[it].cpus) for it in range(2)),
+        cores=tuple(CpuSet.of((it,)) for it in range(8)),
+        l3_groups=(CpuSet.of((0, 1)), CpuSet.of((2, 3)), nodes[1].cpus),
+        l3_ids=(0, 1, 2),
+    )
+    layout = cpu_layout(nodes, cpu)
+    assert layout.members("cache") == {0: {0, 1}, 1: {2, 3, 4, 5, 6, 7}}
+    assert layout.has_cache_ids
+    unnumbered = cpu_layout(nodes, replace(cpu, l3_ids=()))
+    assert sorted(map(len, unnumbered.members("cache").values())) == [2, 2, 4]
+    assert not unnumbered.has_cache_ids

@@ -14,6 +14,7 @@ from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.rdma.rails import CHIP_GBPS
 from nodetopo.topology.affinity import nearest_hcas, socket_of_node
 from nodetopo.topology.domains import has_switch
 from nodetopo.topology.links import usable_nvlinks_between
@@ -49,6 +50,11 @@ def _rails(snapshot: Snapshot) -> list[Hca]:
         [hca for hca in near.hcas if not any(_beats(other, hca, hcas) for other in near.hcas)]
         for near in nearest.values()
     ] or [hcas]
+    for at, near in enumerate(nearest.values()):
+        fastest = max(_most(hca, hcas) for hca in near.hcas)
+        usual = [hca for hca in near.hcas if _most(hca, hcas) == fastest > 0]
+        silent = [hca for hca in near.hcas if not _most(hca, hcas)]
+        groups[at] = [hca for hca in silent if _leads(hca, usual, fastest, hcas)] or groups[at]
     layers = [layer for group in groups for layer in {_layer(hca) for hca in group} if layer]
     usual = max(sorted(layers, reverse=True), key=layers.count, default=None)
     return [
@@ -56,6 +62,20 @@ def _rails(snapshot: Snapshot) -> list[Hca]:
         for hca in hcas
         if any(hca in group for group in groups) and _layer(hca) in (usual, None)
     ]
+
+
+def _leads(hca: Hca, usual: list[Hca], fastest: int, hcas: list[Hca]) -> bool:
+    """Whether a card whose model is down everywhere is a rail, and those of *usual* are none."""
+    if max((port.rate_gbps or 0 for port in hca.ports), default=0) > fastest:
+        return True
+    ids = (hca.function.vendor, hca.function.device) if hca.function else None
+    has_most = all(_alike(hca, hcas) > _alike(other, hcas) for other in usual)
+    return CHIP_GBPS.get(ids, 0) > fastest and has_most
+
+
+def _alike(hca: Hca, hcas: list[Hca]) -> int:
+    """How many cards of the node are of its model."""
+    return sum(o is hca or (_is_told(hca) and _model(o) == _model(hca)) for o in hcas)
 
 
 def _beats(other: Hca, hca: Hca, hcas: list[Hca]) -> bool:
@@ -109,6 +129,7 @@ class Machine:
         self._replace(measured)
         self.nodes = [self._node(position) for position in range(len(self.gpus))]
         self.sockets = [self._socket(node) for node in self.nodes]
+        self.models = [(g.product, g.memory_mib, g.compute_capability) for g in self.gpus]
         self._rank_hcas()
         self.groups = set(self._groups())
 

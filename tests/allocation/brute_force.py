@@ -20,7 +20,7 @@ from tests.allocation.brute_rings import Pair, Trees, closing, members, most_rin
 EXACT_RINGS = 8
 """A set of up to so many GPUs has all rings counted that share no link, a larger one has one."""
 
-_WIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
+_WIDTH = ("bandwidth_gb_s", "models", "pair_bandwidth_gb_s")
 _PLACE = ("numa_nodes", "sockets")
 _LEFT = ("remainder_value",)
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
@@ -84,6 +84,7 @@ class BruteForce:
             "bandwidth_gb_s": lambda mask, _: self.bandwidth(mask),
             "shortfall_gb_s": lambda mask, _: -self.bandwidth(mask),
             "pair_bandwidth_gb_s": self._pair_sum,
+            "models": lambda mask, _: _touched(self._models, mask),
             "numa_nodes": lambda mask, _: _touched(self._nodes, mask),
             "sockets": lambda mask, _: _touched(self._sockets, mask),
             "remainder_value": lambda mask, free: sum(self._worths(free ^ mask)),
@@ -91,6 +92,7 @@ class BruteForce:
             "rail_loss": lambda mask, _: self._rail_loss(mask),
             "hca_distance": lambda mask, _: self._hca_distance(mask),
             "hca_nearness": lambda mask, _: self._hca_nearness(mask),
+            "rails_beside": lambda mask, _: self._rails_beside(mask),
             "broken_partitions": self._broken,
             "crowding": self._crowding,
             "reach_gb_s": lambda mask, _: sum(self._reach[member] for member in members(mask)),
@@ -104,6 +106,7 @@ class BruteForce:
         self._rates = self._within(machine.rates)
         self._nodes = _members_of([machine.nodes[place] for place in at])
         self._sockets = _members_of([machine.sockets[place] for place in at])
+        self._models = _members_of([machine.models[place] for place in at])
         self._far = sum(1 << n for n, place in enumerate(at) if machine.far[place])
         groups = (
             sum(1 << at.index(p) for p in group) for group in machine.groups if group <= {*at}
@@ -240,6 +243,18 @@ class BruteForce:
         ]
         return sum(6 - self.machine.steps[place] for place in near)
 
+    def _rails_beside(self, mask: int) -> int:
+        """The HCAs nearest to each GPU, and those nearest to any GPU of the node on its socket."""
+        near, sockets = self.machine.near, self.machine.sockets
+        places = [self._at[member] for member in members(mask)]
+        return sum(
+            len(near[place])
+            + len(
+                set().union(*(n for n, s in zip(near, sockets, strict=True) if s == sockets[place]))
+            )
+            for place in places
+        )
+
     def _without_an_hca(self, mask: int) -> int:
         """GPUs that cannot have a nearest HCA each.
 
@@ -281,7 +296,7 @@ class BruteForce:
             order = tuple(name for name in order if name not in (*_WIDTH, "shortfall_gb_s"))
             if self.rules.policy is not Policy.NIC_REQUIRED:
                 at = order.index(_HCAS[0])
-                order = (*order[:at], "hca_nearness", *order[at + len(_HCAS) :])
+                order = (*order[:at], "hca_nearness", "rails_beside", *order[at + len(_HCAS) :])
         return tuple(name for name in order if size != 2 or name != "pair_bandwidth_gb_s")
 
     # --- the answer ------------------------------------------------------------------------

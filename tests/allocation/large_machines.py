@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 
+from nodetopo.model.hca import HcaPort
 from nodetopo.model.nvlink import Closeness, NvLink, PeerKind
 from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
@@ -205,6 +206,21 @@ def gaps(random: Random, count: int) -> Snapshot:
     return replace(whole, gpus=gpus, pairs=pairs)
 
 
+def mixed(random: Random, count: int) -> Snapshot:
+    """Any of the kinds with GPUs of several models and fewer HCAs, on one socket or anywhere."""
+    whole = random.choice((pcie, nvswitch, bridged, mesh))(random, count)
+    names, block = ("A100", "L4", None), random.choice((1, 2, count // 2))
+    order = random.sample(range(count), count) if random.random() < 0.5 else range(count)
+    models = {gpu: names[at // block % random.choice((2, 3))] for at, gpu in enumerate(order)}
+    gpus = tuple(replace(gpu, product=models[gpu.index]) for gpu in whole.gpus)
+    down = random.sample(whole.hcas or (), random.randint(0, len(whole.hcas or ())))
+    hcas = tuple(
+        replace(hca, ports=(HcaPort(number=1, state="DOWN"),)) if hca in down else hca
+        for hca in whole.hcas or ()
+    )
+    return replace(whole, gpus=gpus, hcas=hcas)
+
+
 def one_sided(random: Random, count: int) -> Snapshot:
     """A mesh of which one GPU reports fewer links than its peers do."""
     whole, silent = mesh(random, count), random.randrange(count)
@@ -217,6 +233,6 @@ def one_sided(random: Random, count: int) -> Snapshot:
 
 
 Kind = Callable[[Random, int], Snapshot]
-TEN: tuple[Kind, ...] = (pcie, bridged, crossed, nvswitch, half_down, gaps, mesh, one_sided)
+TEN: tuple[Kind, ...] = (pcie, bridged, crossed, nvswitch, half_down, gaps, mesh, one_sided, mixed)
 SIXTEEN: tuple[Kind, ...] = (pcie, bridged, crossed, joined, nvswitch, half_down, gaps)
 REGULAR: tuple[Kind, ...] = (even_pcie, even_nvswitch)

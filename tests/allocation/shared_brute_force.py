@@ -17,22 +17,22 @@ from tests.allocation.brute_force import EQUAL, BruteForce
 HCAS = "hca_far rail_loss hca_distance"
 ORDERS = {
     (Policy.PACKED, False): (
-        f"gpus bandwidth_gb_s numa_nodes sockets idle_gpus left {HCAS} order".split()
+        f"gpus bandwidth_gb_s models numa_nodes sockets idle_gpus left {HCAS} order".split()
     ),
     (Policy.NUMA_FIRST, False): (
-        f"gpus numa_nodes sockets bandwidth_gb_s idle_gpus left {HCAS} order".split()
+        f"gpus numa_nodes sockets bandwidth_gb_s models idle_gpus left {HCAS} order".split()
     ),
     (Policy.NIC_REQUIRED, False): (
-        f"gpus {HCAS} bandwidth_gb_s numa_nodes sockets idle_gpus left order".split()
+        f"gpus {HCAS} bandwidth_gb_s models numa_nodes sockets idle_gpus left order".split()
     ),
     (Policy.DISTRIBUTED, True): (
-        f"load doubled bandwidth_gb_s numa_nodes sockets {HCAS} order".split()
+        f"load doubled bandwidth_gb_s models numa_nodes sockets {HCAS} order".split()
     ),
     (Policy.NUMA_FIRST, True): (
-        f"load doubled numa_nodes sockets bandwidth_gb_s {HCAS} order".split()
+        f"load doubled numa_nodes sockets bandwidth_gb_s models {HCAS} order".split()
     ),
     (Policy.NIC_REQUIRED, True): (
-        f"load doubled {HCAS} bandwidth_gb_s numa_nodes sockets order".split()
+        f"load doubled {HCAS} bandwidth_gb_s models numa_nodes sockets order".split()
     ),
 }
 ORDERS[Policy.PACKED, True] = ORDERS[Policy.BEST, False] = ORDERS[Policy.PACKED, False]
@@ -101,6 +101,7 @@ class SharedBruteForce:
             "load": joined,
             "doubled": own,
             "bandwidth_gb_s": 0 if self.is_mig else -whole["bandwidth_gb_s"](mask, mask),
+            "models": whole["models"](mask, mask),
             "numa_nodes": whole["numa_nodes"](mask, mask),
             "sockets": whole["sockets"](mask, mask),
             "idle_gpus": sum(not used[gpu] for gpu in gpus),

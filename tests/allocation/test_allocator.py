@@ -148,7 +148,7 @@ def test_the_worth_of_a_set_does_not_depend_on_what_is_free_or_lost() -> None:
     near, across = allocator.worth(ids[:2]), allocator.worth((ids[0], ids[4]))
     assert near < across
     assert near == allocator.worth(ids[6:])
-    assert near == (-4500, 1, 1)  # bandwidth, NUMA nodes, sockets
+    assert near == (-4500, 1, 1, 1)  # bandwidth, models, NUMA nodes, sockets
     assert allocator.worth(ids[:3]) == (-4500, -13500, 1, 1)  # of the pairs, too
 
 

@@ -44,6 +44,7 @@ class Machine:
             sockets=tuple(Socket(id=one, cpus=self._where("socket", one)) for one in sockets),
             cores=tuple(CpuSet.of(core.threads) for core in self.cores),
             l3_groups=tuple(self._where("cache", one) for one in caches),
+            l3_ids=tuple(caches),
         )
 
     def for_kubelet(self) -> dict[str, Any]:
@@ -125,7 +126,8 @@ def _ids(random: Random, count: int) -> list[int]:
 def _cores(random: Random, sockets: int, ids: list[int]) -> tuple[Core, ...]:
     per_node, smt = random.choice((2, 3, 4, 4, 6, 8)), random.choice((1, 2, 2, 2))
     total = per_node * len(ids)
-    is_interleaved, share = random.random() < 0.7, random.choice(("node", "node", "half", "socket"))
+    shares = ("node", "node", "half", "half of all but one", "socket")
+    is_interleaved, share = random.random() < 0.7, random.choice(shares)
     cores = []
     for number in range(total):
         place = number // per_node
@@ -135,7 +137,13 @@ def _cores(random: Random, sockets: int, ids: list[int]) -> tuple[Core, ...]:
             else range(number * smt, (number + 1) * smt)
         )
         socket = place * sockets // len(ids)
-        cache = {"node": place, "half": number // max(per_node // 2, 1), "socket": socket}[share]
+        half = number // max(per_node // 2, 1)
+        cache = {
+            "node": place,
+            "half": half,
+            "half of all but one": half if place + 1 < len(ids) else total,
+            "socket": socket,
+        }[share]
         cores.append(Core(ids[place], socket, tuple(threads), cache))
     if random.random() < 0.1:  # a thread is offline
         broken = random.randrange(1, total)

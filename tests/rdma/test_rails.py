@@ -11,12 +11,15 @@ from nodetopo.allocation.facts import facts, usable_hcas
 from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import decode
-from nodetopo.model.hca import HcaPort
+from nodetopo.model.hca import HcaKind, HcaPort, LinkLayer
+from nodetopo.model.nvlink import Closeness
+from nodetopo.model.pci import PciFunction
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.advice import nearest_set
 from nodetopo.rdma.pools import Pool
 from nodetopo.rdma.rails import job_hcas, most_rates, network_cards, usable_cards
 from nodetopo.rdma.selection import select
+from tests.strategies import node
 
 NODES = Path(__file__).parents[1] / "nodes"
 WITH_HCAS = sorted(
@@ -85,6 +88,67 @@ def test_the_cards_of_a_whole_tray_stay_its_rails_when_all_are_down() -> None:
     assert set(named(broken, network_cards(broken))) == rails
     assert usable_cards(broken) == ()
     assert facts(broken).hca_steps == (0, 0, 0, 0)
+
+
+def roce_board(fast: int, slow: int, *, stated: float, near: str = "a2dc") -> Snapshot:
+    """Two sockets of two GPUs, each with ConnectX-7 that are down and state *stated*, and others.
+
+    The others are up at 200 Gb/s, and have the PCI device *near*; all are at the same distance.
+    """
+    kinds = [("fast", "1021", "DOWN", stated)] * fast + [("slow", near, "ACTIVE", 200.0)] * slow
+    near_to = [
+        {gpu: Closeness.NODE if gpu // 2 == numa else Closeness.SYS for gpu in range(4)}
+        for numa in (0, 1)
+    ]
+    cards = [(numa, at, *kind) for numa in (0, 1) for at, kind in enumerate(kinds)]
+    board = node(
+        numa=[0, 0, 1, 1],
+        sockets={0: 0, 1: 1},
+        hcas=[near_to[numa] for numa, *_ in cards],
+        hca_numa=[numa for numa, *_ in cards],
+    )
+    hcas = tuple(
+        replace(
+            hca,
+            name=f"{name}{numa}{at if name == 'fast' else at - fast}",
+            kind=HcaKind.PHYSICAL,
+            function=PciFunction(pci_class="020000", vendor="15b3", device=device),
+            ports=(HcaPort(number=1, state=state, layer=LinkLayer.ETHERNET, rate_gbps=rate),),
+        )
+        for hca, (numa, at, name, device, state, rate) in zip(board.hcas or (), cards, strict=True)
+    )
+    return replace(board, hcas=hcas)
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "stated", "near", "are_rails"),
+    [
+        (2, 1, 40.0, "a2dc", True),  # the rate that mlx5 states of a RoCE port that is down
+        (2, 1, 400.0, "a2dc", True),
+        (1, 1, 400.0, "a2dc", True),
+        (1, 2, 400.0, "a2dc", True),
+        (1, 1, 40.0, "a2dc", False),  # which one is for storage is unknown: all stay
+        (1, 2, 40.0, "a2dc", False),
+    ],
+)
+def test_rails_that_are_all_down_are_still_the_rails(
+    fast: int, slow: int, stated: float, near: str, are_rails: bool
+) -> None:
+    board = roce_board(fast, slow, stated=stated, near=near)
+    rails = named(board, network_cards(board))
+    assert any(name.startswith("slow") for name in rails) is not are_rails
+    assert all(f"fast{numa}{n}" in rails for numa in (0, 1) for n in range(fast))
+    assert (usable_cards(board) == ()) is are_rails
+
+
+def test_unused_ports_of_a_chip_that_is_no_faster_take_no_rails_place() -> None:
+    board = roce_board(4, 1, stated=40.0)
+    idle = PciFunction(pci_class="020000", vendor="14e4", device="16d7")  # 25 Gb/s
+    hcas = tuple(
+        replace(hca, function=idle) if hca.name.startswith("fast") else hca
+        for hca in board.hcas or ()
+    )
+    assert named(board, usable_cards(replace(board, hcas=hcas))) == ["slow00", "slow10"]
 
 
 def test_a_bond_for_management_does_not_stand_in_for_a_rail_that_is_down() -> None:

@@ -38,10 +38,12 @@ class CpuLayout:
 
     Attributes:
         sockets: their number, with or without CPUs.
+        has_cache_ids: whether caches are told apart as the kubelet does.
     """
 
     places: Mapping[int, CpuPlace]
     sockets: int
+    has_cache_ids: bool = True
     _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
 
     def members(self, level: str) -> Mapping[int, frozenset[int]]:
@@ -100,12 +102,18 @@ class CpuLayout:
 def cpu_layout(nodes: Iterable[NumaNode], cpu: CpuTopology) -> CpuLayout:
     """Return the layout that the kernel shows, as the kubelet reads it from cadvisor.
 
-    A last-level cache counts only where it is not one whole NUMA node's; without one, the socket
-    takes its place (cadvisor 0.56 utils/sysinfo).
+    A last-level cache counts only where it is not one whole NUMA node's (cadvisor 0.56
+    utils/sysinfo). Without one, the socket's number takes the place of the cache's, and the kubelet
+    takes both for one cache where another cache has that number (cpumanager/topology,
+    getUncoreCacheID). Caches of unknown number count as different from any socket.
     """
     sockets = {number: socket.id for socket in cpu.sockets for number in socket.cpus}
     cores = {number: min(core) for core in cpu.cores for number in core}
-    caches = {number: min(group) for group in cpu.l3_groups for number in group}
+    is_numbered = len(cpu.l3_ids) == len(cpu.l3_groups)
+    ids = cpu.l3_ids if is_numbered else [-1 - min(group) for group in cpu.l3_groups]
+    caches = {
+        number: cache for cache, group in zip(ids, cpu.l3_groups, strict=True) for number in group
+    }
     sizes = Counter(caches.values())
     places: dict[int, CpuPlace] = {}
     for node in nodes:
@@ -116,7 +124,12 @@ def cpu_layout(nodes: Iterable[NumaNode], cpu: CpuTopology) -> CpuLayout:
             whole = len(threads) * threads[core]
             is_split = number in caches and sizes[caches[number]] != whole
             places[number] = CpuPlace(node.id, socket, core, caches[number] if is_split else socket)
-    return CpuLayout(places=places, sockets=len(cpu.sockets) or 1)
+    by_socket = {place.cache >= 0 for place in places.values()}  # or by a cache, in this case
+    return CpuLayout(
+        places=places,
+        sockets=len(cpu.sockets) or 1,
+        has_cache_ids=is_numbered or len(by_socket) < 2,
+    )
 
 
 def take_packed(

@@ -216,6 +216,8 @@ def cpu_manager_of(
     if options.distribute_cpus_across_numa and len(layout.nodes) > _MOST_SPREAD:
         most = f"distribute-cpus-across-numa and more than {_MOST_SPREAD} NUMA nodes with CPUs"
         raise Missing(f"an answer for {most}, which is not worked out")
+    if options.prefer_align_cpus_by_uncorecache and not layout.has_cache_ids:
+        raise Missing("the numbers of the L3 caches, which some NUMA nodes share with a socket")
     kubelet = release(snapshot.kubelet_version)
     if options.distribute_cpus_across_numa and options.align_by_socket and kubelet is None:
         options_ = "distribute-cpus-across-numa together with align-by-socket"

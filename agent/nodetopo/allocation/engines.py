@@ -18,7 +18,7 @@ from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.families import Family, highest
 from nodetopo.allocation.masks import bits
 from nodetopo.allocation.remainder import JOB_WEIGHTS, Later
-from nodetopo.allocation.score import hca_distance, hca_far, hca_nearness, reach
+from nodetopo.allocation.score import hca_distance, hca_far, hca_nearness, rails_beside, reach
 from nodetopo.allocation.terms import Terms
 from nodetopo.allocation.tree import Node, bundled, remainder_value
 
@@ -272,10 +272,12 @@ class CostBits:
         is_alone_in_node = facts.numa.count(facts.numa[gpu]) == 1
         cost = put("numa_nodes", int(is_alone_in_node)) + put("crowding", int(is_alone_in_node))
         cost += put("sockets", int(facts.sockets.count(facts.sockets[gpu]) == 1))
+        cost += put("models", int(facts.models.count(facts.models[gpu]) == 1))
         cost += put("rail_loss", int(not facts.hcas[gpu] and any(facts.hcas)))
         cost += put("hca_far", hca_far(facts, (gpu,)))
         cost += put("hca_distance", hca_distance(facts, (gpu,)))
         cost += put("hca_nearness", hca_nearness(facts, (gpu,)))
+        cost += put("rails_beside", rails_beside(facts, (gpu,)))
         return cost + put("reach_gb_s", reach(facts, (gpu,)))
 
     def reversed_mask(self, number: int) -> int:
@@ -303,6 +305,7 @@ class _Layout(CostBits):
             "remainder_value": remainder_value(root, root.members) * count,
             "hca_distance": hca_distance(terms.facts, range(count)),
             "hca_nearness": hca_nearness(terms.facts, range(count)),
+            "rails_beside": rails_beside(terms.facts, range(count)),
             "shortfall_gb_s": 0,  # no two bandwidths count as equal
             "reach_gb_s": reach(terms.facts, range(count)),
             "broken_partitions": len(terms.facts.partitions),
@@ -367,6 +370,7 @@ class _GroupCosts:
         costs = [0]
         for taken in range(1, count + 1):
             cost = put("numa_nodes", int(node.is_numa)) + put("sockets", int(node.is_socket))
+            cost += put("models", int(node.is_model))
             if node.is_numa:
                 cost += put("crowding", (used + taken) ** 2 - used**2)
             if node.hcas is not None:

@@ -47,6 +47,7 @@ TERM: Mapping[str, str] = MappingProxyType(
     {
         "bandwidth_gb_s": "bandwidth",
         "pair_bandwidth_gb_s": "bandwidth added up over its pairs",
+        "models": "GPU models",
         "numa_nodes": "NUMA nodes",
         "sockets": "sockets",
         "remainder_value": "worth of what is left to later jobs",
@@ -54,6 +55,7 @@ TERM: Mapping[str, str] = MappingProxyType(
         "rail_loss": "GPUs that share an HCA",
         "hca_distance": "distance to the HCAs",
         "hca_nearness": "nearness to an HCA",
+        "rails_beside": "HCAs beside it",
         "degraded": "degraded GPUs",
         "shortfall_gb_s": "bandwidth within 6 %",
         "reach_gb_s": "bandwidth to other GPUs taken from later jobs",
@@ -71,7 +73,7 @@ TERM: Mapping[str, str] = MappingProxyType(
 MORE_IS_BETTER = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "remainder_value"})
 """The fields of :class:`Score` of which more is better; of the others less is."""
 
-LEFT_TO_OTHERS = frozenset({"reach_gb_s", "hca_nearness"})
+LEFT_TO_OTHERS = frozenset({"reach_gb_s", "hca_nearness", "rails_beside"})
 """Those of which less is better because later jobs get what this one does not take."""
 
 

@@ -83,6 +83,8 @@ class Facts:
         reach: sum of the hops of each GPU to all others, 0.1 GB/s.
         is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
         numa, sockets: the NUMA node and the CPU socket of each GPU.
+        models: the position of the first GPU with the same product, memory and compute capability.
+            Where all GPUs lack one of these, it tells none apart.
         hcas: the nearest rails of each GPU that are not down, as a bit mask: HCAs for storage and
             management are none (:mod:`nodetopo.rdma.rails`).
         is_far: whether all of these HCAs are on another socket.
@@ -99,6 +101,7 @@ class Facts:
     is_switched: bool
     numa: tuple[Place, ...]
     sockets: tuple[Place, ...]
+    models: tuple[int, ...]
     hcas: tuple[int, ...]
     is_far: tuple[bool, ...]
     hca_steps: tuple[int, ...]
@@ -151,6 +154,7 @@ def facts(snapshot: Snapshot) -> Facts:
         return "socket", socket_by_node[node[1]]
 
     sockets = tuple(map(socket, numa))
+    models = [(gpu.product, gpu.memory_mib, gpu.compute_capability) for gpu in gpus]
     hcas = usable_hcas(snapshot)
     nearest = nearest_hcas(snapshot, hcas)
     masks, is_far, steps = [], [], []
@@ -173,6 +177,7 @@ def facts(snapshot: Snapshot) -> Facts:
         is_switched=is_switched,
         numa=numa,
         sockets=sockets,
+        models=tuple(map(models.index, models)),
         hcas=tuple(masks),
         is_far=tuple(is_far),
         hca_steps=tuple(steps),

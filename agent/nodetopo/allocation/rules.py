@@ -26,7 +26,7 @@ class Model(StrEnum):
     TABLE = "table"
 
 
-_BANDWIDTH = ("bandwidth_gb_s", "pair_bandwidth_gb_s")
+_BANDWIDTH = ("bandwidth_gb_s", "models", "pair_bandwidth_gb_s")
 _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 _FIRST = ("degraded",)
@@ -54,13 +54,14 @@ differs decides. ``best`` lost the least bandwidth of about 35 orders tried on t
 (docs/internals/placement.md); the others move what their name says to the front."""
 
 
-HCAS_OF_ONE = ("hca_nearness",)
-"""The terms compared for one GPU in place of the HCA terms, so that the GPUs near an HCA stay free:
-a job of one GPU sends nothing to other GPUs, and half to nine tenths of all jobs have one GPU.
+HCAS_OF_ONE = ("hca_nearness", "rails_beside")
+"""The terms compared for one GPU in place of the HCA terms, so that the GPUs near an HCA, and the
+sockets with many, stay free: a job of one GPU sends nothing to other GPUs, and half to nine tenths
+of all jobs have one GPU.
 """
 
 
-NOT_OF_ONE = frozenset({"bandwidth_gb_s", "pair_bandwidth_gb_s", "shortfall_gb_s"})
+NOT_OF_ONE = frozenset({"bandwidth_gb_s", "models", "pair_bandwidth_gb_s", "shortfall_gb_s"})
 """The terms without a meaning for one GPU, which sends nothing."""
 
 NOT_OF_TWO = frozenset({"pair_bandwidth_gb_s"})

@@ -10,7 +10,9 @@ rank the sets of one machine. The bandwidth of a set, the first term, has three 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import combinations
+from operator import or_
 from typing import Any
 
 from nodetopo.allocation.facts import Facts
@@ -36,6 +38,8 @@ class Score:
         counts_as_gb_s: the bandwidth by which the set is compared at first: that of the best set of
             the request, of which it has at least 94 %, otherwise its bandwidth. The best is the
             widest of the sets that equal the answer in all terms before.
+        models: how many GPU models the set has, by product, memory and compute capability; fewer
+            are better, as the smallest memory and the slowest GPU set the pace.
         pair_bandwidth_gb_s: sum over all pairs of the set, as they count among the pairs of free
             GPUs (:func:`nodetopo.allocation.bandwidth.alike`); more is better. It is compared for
             three GPUs or more.
@@ -49,6 +53,9 @@ class Score:
         hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
         hca_nearness: sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is
             compared for one GPU, in place of the three terms before.
+        rails_beside: sum of how many HCAs are nearest to the GPU, and how many to any GPU of its
+            socket, less is better: what is left keeps the socket with more. It is compared for one
+            GPU, after *hca_nearness*.
         broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free and of
             which the set takes only some.
         crowding: sum over the NUMA nodes of the square of the GPUs in use there.
@@ -62,6 +69,7 @@ class Score:
     degraded: int
     bandwidth_gb_s: float | None
     counts_as_gb_s: float | None
+    models: int
     pair_bandwidth_gb_s: float
     numa_nodes: int
     sockets: int
@@ -70,6 +78,7 @@ class Score:
     rail_loss: int
     hca_distance: int
     hca_nearness: int
+    rails_beside: int
     broken_partitions: int
     crowding: int
     shortfall_gb_s: float | None
@@ -97,6 +106,11 @@ def pair_bandwidth(facts: Facts, members: Sequence[int], counted: Mapping[int, i
     """
     hops = (facts.hops[a][b] for a, b in combinations(members, 2))
     return sum(counted.get(hop, hop) for hop in hops)
+
+
+def models(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many GPU models *members* have."""
+    return len({facts.models[member] for member in members})
 
 
 def numa_nodes(facts: Facts, members: Sequence[int]) -> int:
@@ -133,6 +147,16 @@ def hca_nearness(facts: Facts, members: Sequence[int]) -> int:
     """Return the sum of how near an HCA is to *members*: PIX 5, SYS 1, 0 off the socket."""
     near = (m for m in members if facts.hca_steps[m] and not facts.is_far[m])
     return sum(FARTHEST_STEPS + 1 - facts.hca_steps[member] for member in near)
+
+
+def rails_beside(facts: Facts, members: Sequence[int]) -> int:
+    """Return how many HCAs are nearest to *members*, and to the GPUs on their sockets, added up."""
+    found = 0
+    for member in members:
+        socket = facts.sockets[member]
+        beside = [h for h, s in zip(facts.hcas, facts.sockets, strict=True) if s == socket]
+        found += facts.hcas[member].bit_count() + reduce(or_, beside).bit_count()
+    return found
 
 
 def rail_loss(facts: Facts, members: Sequence[int]) -> int:

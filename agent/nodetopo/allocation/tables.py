@@ -6,14 +6,14 @@ looked at by itself, however many are equal, except in a mesh, whose rings are c
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from math import gcd
 
 from nodetopo.allocation import score as term
 from nodetopo.allocation.bandwidth import alike, has_near, joined_at, near_share, pairs_alike
-from nodetopo.allocation.facts import Facts, Place
+from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.families import (
     Families,
     Family,
@@ -76,12 +76,14 @@ class Tables:
         self._pairs: dict[frozenset[tuple[int, int]], Slices] = {}
         self._fixed: dict[str, Slices] = {}
         self._build: Mapping[str, Callable[[], Slices]] = {
+            "models": lambda: self._touched(_members(facts.models)),
             "numa_nodes": lambda: self._touched(self._nodes),
             "sockets": lambda: self._touched(self._sockets),
             "hca_far": lambda: self._sums(term.hca_far),
             "rail_loss": self._rail_losses,
             "hca_distance": lambda: self._sums(term.hca_distance),
             "hca_nearness": lambda: self._sums(term.hca_nearness),
+            "rails_beside": lambda: self._sums(term.rails_beside),
             "reach_gb_s": lambda: self._sums(term.reach),
         }
 
@@ -358,9 +360,9 @@ class Tables:
         }
 
 
-def _members(places: Sequence[Place]) -> tuple[int, ...]:
-    """Return the GPUs of each place, as masks."""
-    groups: dict[Place, int] = defaultdict(int)
+def _members(places: Sequence[Hashable]) -> tuple[int, ...]:
+    """Return the GPUs of each place, or model, as masks."""
+    groups: dict[Hashable, int] = defaultdict(int)
     for position, place in enumerate(places):
         groups[place] |= 1 << position
     return tuple(groups.values())

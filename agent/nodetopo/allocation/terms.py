@@ -69,12 +69,14 @@ class Terms:
         self._set_terms: Mapping[str, Callable[[int], int]] = {
             "bandwidth_gb_s": lambda mask: -self.modelled_bandwidth(mask),
             "shortfall_gb_s": lambda mask: -self.modelled_bandwidth(mask),
+            "models": lambda mask: term.models(facts, positions(mask)),
             "numa_nodes": lambda mask: term.numa_nodes(facts, positions(mask)),
             "sockets": lambda mask: term.sockets(facts, positions(mask)),
             "hca_far": lambda mask: term.hca_far(facts, positions(mask)),
             "rail_loss": lambda mask: term.rail_loss(facts, positions(mask)),
             "hca_distance": lambda mask: term.hca_distance(facts, positions(mask)),
             "hca_nearness": lambda mask: term.hca_nearness(facts, positions(mask)),
+            "rails_beside": lambda mask: term.rails_beside(facts, positions(mask)),
             "reach_gb_s": lambda mask: term.reach(facts, positions(mask)),
         }
         self._free_terms: Mapping[str, Figure] = {
@@ -219,6 +221,7 @@ class Terms:
             degraded=(mask & degraded).bit_count(),
             bandwidth_gb_s=bandwidth / 10 if is_pair else None,
             counts_as_gb_s=counts_as / 10 if is_pair else None,
+            models=term.models(facts, members),
             pair_bandwidth_gb_s=self._pair_bandwidth(mask, free) / 10,
             numa_nodes=term.numa_nodes(facts, members),
             sockets=term.sockets(facts, members),
@@ -227,6 +230,7 @@ class Terms:
             rail_loss=term.rail_loss(facts, members),
             hca_distance=term.hca_distance(facts, members),
             hca_nearness=term.hca_nearness(facts, members),
+            rails_beside=term.rails_beside(facts, members),
             broken_partitions=self._broken_partitions(mask, free),
             crowding=self._crowding(mask, free),
             shortfall_gb_s=(counts_as - bandwidth) / 10 if is_pair else None,

@@ -7,11 +7,11 @@ nested or disjoint, and every term of a set adds up over them, which is what
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, groupby
 
-from nodetopo.allocation.facts import Facts, Place
+from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.remainder import JOB_WEIGHTS
 from nodetopo.allocation.score import set_value
@@ -29,7 +29,7 @@ class Node:
         gain: how much more a job is worth within the group than within the next larger group,
             0.01 GB/s; see :func:`nodetopo.allocation.score.set_value`.
         is_cluster: the group is all GPUs that reach each other at *hop* or more.
-        is_numa, is_socket: the group is all GPUs of one NUMA node, or socket.
+        is_numa, is_socket, is_model: the group is all GPUs of one NUMA node, socket, or model.
         is_partition: a PCIe switch or a Fabric Manager pair, see :attr:`Facts.partitions`.
         hcas: HCAs that are nearest to these GPUs and no others; ``None`` for no such group.
     """
@@ -42,6 +42,7 @@ class Node:
     is_cluster: bool
     is_numa: bool
     is_socket: bool
+    is_model: bool
     is_partition: bool
     hcas: int | None
 
@@ -66,7 +67,7 @@ def nearest_tree(facts: Facts) -> Node:
     """Return a tree similar to the machine, without the groups that clash with more important ones.
 
     For irregular machines that are too large to compare every set. Hops count as the widest
-    path through relays; NUMA nodes and sockets take precedence over HCAs, and HCAs over
+    path through relays; models, NUMA nodes and sockets take precedence over HCAs, and HCAs over
     partitions.
     """
     return _Groups(facts, is_relaxed=True).root()
@@ -114,6 +115,7 @@ def bundled(node: Node, most: int) -> Node:
                 is_cluster=False,
                 is_numa=False,
                 is_socket=False,
+                is_model=False,
                 is_partition=False,
                 hcas=None,
             )
@@ -133,6 +135,7 @@ class _Groups:
         self._clusters = clusters or {}
         self._numa = _places(facts.numa)
         self._sockets = _places(facts.sockets)
+        self._models = _places(facts.models)
         sharers: dict[int, int] = defaultdict(int)
         for position, hcas in enumerate(facts.hcas):
             if hcas:
@@ -140,7 +143,8 @@ class _Groups:
         self._hcas = {members: hcas.bit_count() for hcas, members in sharers.items()}
         self._partitions = frozenset(facts.partitions)
 
-        named = (self._clusters, self._numa, self._sockets, self._hcas, self._partitions)
+        places = self._numa, self._sockets
+        named = (self._clusters, self._models, *places, self._hcas, self._partitions)
         kept: dict[int, None] = {}
         for mask in (self._everyone, *chain(*named)):
             is_group = mask & (mask - 1) != 0
@@ -186,6 +190,7 @@ class _Groups:
             is_cluster=members in self._clusters,
             is_numa=members in self._numa,
             is_socket=members in self._sockets,
+            is_model=members in self._models,
             is_partition=members in self._partitions,
             hcas=self._hcas.get(members),
         )
@@ -219,8 +224,8 @@ def _relayed_clusters(hops: Sequence[Sequence[int]]) -> dict[int, int]:
     return clusters
 
 
-def _places(places: Iterable[Place]) -> frozenset[int]:
-    groups: dict[Place, int] = defaultdict(int)
+def _places(places: Iterable[Hashable]) -> frozenset[int]:
+    groups: dict[Hashable, int] = defaultdict(int)
     for position, place in enumerate(places):
         groups[place] |= 1 << position
     return frozenset(groups.values())

@@ -113,6 +113,7 @@ class CpuTopology:
         family, model_number: of x86 CPUs, as ``/proc/cpuinfo`` counts them.
         cores: one set per physical core, holding its hardware threads.
         l3_groups: one set per last-level cache; empty when sysfs lists no caches.
+        l3_ids: the kernel's number of each of them (``cache/index*/id``); empty if one is unknown.
         offline, isolated: CPUs that exist but are not online, and those that the scheduler does
             not use (``isolcpus``); ``None`` where the kernel does not say.
         smt: whether hardware threads are in use.
@@ -126,6 +127,7 @@ class CpuTopology:
     sockets: tuple[Socket, ...] = ()
     cores: tuple[CpuSet, ...] = ()
     l3_groups: tuple[CpuSet, ...] = ()
+    l3_ids: tuple[int, ...] = ()
     family: int | None = None
     model_number: int | None = None
     offline: CpuSet | None = None

@@ -6,7 +6,9 @@ Placement, the labels, the advice for NCCL and the pools of HCAs all mean the sa
 - nearest to some GPU, by nvidia-smi's levels. What lies farther from every GPU is for storage or
   management;
 - of equally near cards none of a slower model, which is for storage or management too, as NCCL
-  uses the fastest;
+  uses the fastest. A model shows its speed by its ports that are up. Where all are down, it counts
+  as the fastest if a port states a higher rate, or if its chip is faster (:data:`CHIP_GBPS`) and
+  the node has more of it: cards for storage are fewer than rails;
 - of one link layer, since a job speaks one.
 
 What a link happens to have trained to is no part of it, nor is whether a port is up: a card stays a
@@ -22,6 +24,22 @@ from nodetopo.topology.affinity import hca_closeness
 
 PROTOCOLS: Mapping[LinkLayer, str] = {LinkLayer.INFINIBAND: "ib", LinkLayer.ETHERNET: "roce"}
 """What jobs speak through a port of that layer."""
+
+CHIP_GBPS: Mapping[tuple[str | None, str | None], int] = {
+    ("15b3", "1013"): 100,  # ConnectX-4
+    ("15b3", "1017"): 100,  # ConnectX-5
+    ("15b3", "1019"): 100,  # ConnectX-5 Ex
+    ("15b3", "101b"): 200,  # ConnectX-6
+    ("15b3", "101d"): 200,  # ConnectX-6 Dx
+    ("15b3", "1021"): 400,  # ConnectX-7
+    ("15b3", "1023"): 800,  # ConnectX-8
+    ("15b3", "a2d6"): 200,  # BlueField-2
+    ("15b3", "a2dc"): 400,  # BlueField-3
+    ("14e4", "1750"): 200,  # BCM57508
+    ("14e4", "1760"): 400,  # BCM57608
+}
+"""The rate of one port by vendor and device id (pci.ids; the vendors' product briefs). Boards can be
+slower, so it only tells what a chip may be."""
 
 _PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
 
@@ -68,19 +86,43 @@ def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
     if hcas is None or not snapshot.gpus:
         return None
     distances, cards, most = hca_closeness(snapshot), job_hcas(snapshot), most_rates(hcas)
+    models = Counter(_model(hcas[at]) or at for at in cards)
     nearest: dict[int, frozenset[int]] = {}
     for gpu in snapshot.gpus:
         known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
         if gpu.is_lost and cards and not known:
             return None
         best = min(known.values(), default=None)
-        # A card of which no rate is known stays, or a cable would change the result.
         speeds = {at: most[at] for at, distance in known.items() if distance is best}
         fastest = max((rate for rate in speeds.values() if rate is not None), default=None)
-        group = {at for at, rate in speeds.items() if rate in (None, fastest)}
-        if group:
+        # A card of which no rate is known stays, or a cable would change the result.
+        silent = {at for at, rate in speeds.items() if rate is None}
+        usual = {at for at, rate in speeds.items() if rate == fastest} - silent
+        common = max((models[_model(hcas[at]) or at] for at in usual), default=0)
+        leading = {
+            at
+            for at in silent
+            if _stated(hcas[at]) > (fastest or 0)
+            or (models[_model(hcas[at]) or at] > common and _chip(hcas[at]) > (fastest or 0))
+        }
+        if group := leading or silent | usual:
             nearest[gpu.index] = frozenset(group)
     return nearest
+
+
+def _chip(hca: Hca) -> int:
+    """Return the highest rate that the chip of *hca* is published with, Gb/s; 0 for unknown."""
+    function = hca.function
+    return 0 if function is None else CHIP_GBPS.get((function.vendor, function.device), 0)
+
+
+def _stated(hca: Hca) -> int:
+    """Return the highest rate that a port of *hca* states, Gb/s; 0 for none.
+
+    It is no more than the port can do; one that is down states the least rate of its kind, or the
+    last one.
+    """
+    return max((round(port.rate_gbps) for port in hca.ports if port.rate_gbps), default=0)
 
 
 def nearest_cards(snapshot: Snapshot) -> tuple[frozenset[int], ...] | None:

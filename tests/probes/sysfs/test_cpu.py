@@ -11,13 +11,21 @@ from nodetopo.model.numa import CpuSet, CpuTopology, Socket
 from nodetopo.probes.sysfs.cpu import CpuModel, parse_cpuinfo, read_cpu
 
 
-def cpu(number: int, core: str, package: str, socket: int, *, l3: str | None = None) -> str:
+def cpu(
+    number: int,
+    core: str,
+    package: str,
+    socket: int,
+    *,
+    l3: str | None = None,
+    l3_id: int | None = None,
+) -> str:
     """Return the archive of one CPU, with the file names of kernels before 5.3."""
     place = f"sys/devices/system/cpu/cpu{number}"
     cache = (
         f"{place}/cache/index0/\n  level = 1\n  shared_cpu_list = {core}\n"
         f"{place}/cache/index3/\n  level = 3\n  shared_cpu_list = {l3}\n"
-    )
+    ) + (f"  id = {l3_id}\n" if l3_id is not None else "")
     return (
         f"{place}/topology/\n  thread_siblings_list = {core}\n  core_siblings_list = {package}\n"
         f"  physical_package_id = {socket}\n{cache if l3 else ''}"
@@ -33,6 +41,17 @@ def archive(*cpus: str, online: str = "0-3") -> str:
 def one(*lines: str) -> str:
     """Return the archive of a node with one CPU, and *lines* more."""
     return archive(cpu(0, "0", "0", 0), online="0") + "".join(lines)
+
+
+@pytest.mark.parametrize(("second", "ids"), [(3, (8, 3)), (None, ())])
+def test_caches_have_the_kernels_numbers_if_all_are_known(
+    host_tree: Callable[[str], Path], second: int | None, ids: tuple[int, ...]
+) -> None:
+    cpus = (cpu(0, "0", "0-1", 0, l3="0", l3_id=8), cpu(1, "1", "0-1", 0, l3="1", l3_id=second))
+    root = host_tree(archive(*cpus, online="0-1"))
+    found, _ = read_cpu(root / "sys", root / "proc")
+    assert found is not None
+    assert (len(found.l3_groups), found.l3_ids) == (2, ids)
 
 
 def test_cores_sockets_and_caches_are_grouped(host_tree: Callable[[str], Path]) -> None:

@@ -63,7 +63,11 @@ class SharedExplanation:
         parts = [f"{n} on {self.machine.names([gpu])}" for gpu, n in left if n]
         here = f"{', '.join(parts)} free" if parts else "nothing free on the GPUs it touches"
         idle = sum(not taken[gpu] for gpu in positions(pool.idle))
-        lines.append(f"leaves {here}, and {counted(idle, 'GPU')} idle")
+        having = sum(map(any, zip(pool.used, pool.free, strict=True)))
+        others = counted(idle, "GPU")
+        if having < len(pool.free):  # nothing is known of the use of the rest
+            others = f"{idle} of the {counted(having, 'GPU')} with such devices"
+        lines.append(f"leaves {here}, and {others} idle")
         return tuple(line for line in lines if line)
 
     def _counts(self, taken: Sequence[int], touched: Sequence[int]) -> str:

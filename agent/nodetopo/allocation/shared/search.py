@@ -205,6 +205,7 @@ class _Layout(CostBits):
         if not taken:
             return 0
         cost = self.put("numa_nodes", int(node.is_numa)) + self.put("sockets", int(node.is_socket))
+        cost += self.put("models", int(node.is_model))
         if node.hcas is None:
             return cost
         return cost + self.put("rail_loss", max(0, taken - node.hcas))

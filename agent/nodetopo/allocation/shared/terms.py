@@ -11,10 +11,18 @@ from types import MappingProxyType
 
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.rules import Policy
-from nodetopo.allocation.score import Score, hca_distance, hca_far, numa_nodes, rail_loss, sockets
+from nodetopo.allocation.score import (
+    Score,
+    hca_distance,
+    hca_far,
+    models,
+    numa_nodes,
+    rail_loss,
+    sockets,
+)
 from nodetopo.allocation.terms import Terms
 
-_BANDWIDTH = ("bandwidth_gb_s",)
+_BANDWIDTH = ("bandwidth_gb_s", "models")
 _SPAN = ("numa_nodes", "sockets")
 _HCAS = ("hca_far", "rail_loss", "hca_distance")
 
@@ -122,6 +130,7 @@ class Leaves:
         facts, members = self.terms.facts, positions(mask)
         return {
             "bandwidth_gb_s": -self.bandwidth(mask),
+            "models": models(facts, members),
             "numa_nodes": numa_nodes(facts, members),
             "sockets": sockets(facts, members),
             "hca_far": hca_far(facts, members),

@@ -63,7 +63,8 @@ def read_cpu(sysfs: Root, procfs: Root) -> tuple[CpuTopology | None, tuple[Probe
         package = files.number(f"{_CPUS}/cpu{first}/topology/physical_package_id")
         if package is not None and package >= 0:
             sockets.append(Socket(id=package, cpus=cpus))
-    l3_groups = _groups(files, online, lambda cpu: _last_level(files, cpu))
+    l3_groups = _groups(files, online, lambda cpu: _cache_cpus(files, cpu))
+    ids = [files.number(f"{_last_level(files, min(group.cpus))}/id") for group in l3_groups]
     # The CPUs in place that are off; the file `offline` also counts empty sockets.
     present = files.cpus(f"{_CPUS}/present")
     isolated = files.cpus(f"{_CPUS}/isolated")
@@ -79,6 +80,7 @@ def read_cpu(sysfs: Root, procfs: Root) -> tuple[CpuTopology | None, tuple[Probe
         sockets=tuple(sorted(sockets, key=lambda socket: socket.id)),
         cores=cores,
         l3_groups=l3_groups,
+        l3_ids=tuple(one for one in ids if one is not None) if None not in ids else (),
         offline=None if present is None else CpuSet(present.cpus - online.cpus),
         isolated=isolated,
         smt=has_siblings if active not in (0, 1) else active == 1,
@@ -117,16 +119,22 @@ def _either(files: Files, cpu: int, name: str, older: str) -> CpuSet | None:
     return cpus if cpus is not None else files.cpus(f"{place}/{older}_list")
 
 
-def _last_level(files: Files, cpu: int) -> CpuSet | None:
+def _cache_cpus(files: Files, cpu: int) -> CpuSet | None:
+    """Return the CPUs that share the last-level cache of *cpu*."""
+    last = _last_level(files, cpu)
+    if last is None:
+        return None
+    cpus = files.cpus(f"{last}/shared_cpu_list")  # POWER has the mask alone before Linux 5.9
+    return cpus if cpus is not None else files.cpu_mask(f"{last}/shared_cpu_map")
+
+
+def _last_level(files: Files, cpu: int) -> str | None:
+    """Return the directory of the last-level cache of *cpu*."""
     place = f"{_CPUS}/cpu{cpu}/cache"
     names = filter(_INDEX.fullmatch, files.names(place) or ())
     levels = ((files.number(f"{place}/{name}/level"), name) for name in names)
     known = [(level, name) for level, name in levels if level is not None]
-    if not known:
-        return None
-    last = f"{place}/{max(known)[1]}"
-    cpus = files.cpus(f"{last}/shared_cpu_list")  # POWER has the mask alone before Linux 5.9
-    return cpus if cpus is not None else files.cpu_mask(f"{last}/shared_cpu_map")
+    return f"{place}/{max(known)[1]}" if known else None
 
 
 def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
