@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.errors import UnreadableError
 from nodetopo.model.dra import DRIVER, ClaimedDevice
 from nodetopo.model.node import unshared
@@ -105,7 +106,7 @@ class HeldDevices:
     def keep_up(self) -> None:
         """Look if the devices may have changed, or the last look failed."""
         stamp = sockets.identity(self._checkpoint)
-        is_blind = stamp is None and not self._checkpoint.parent.is_dir()
+        is_blind = stamp is None and not is_directory(self._checkpoint.parent)
         is_due = is_blind or self._clock() >= self._due
         if is_due or not self._is_answered or stamp != self._stamp:
             self.look()

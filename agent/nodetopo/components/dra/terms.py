@@ -47,7 +47,7 @@ def needs_driver(kernel: Kernel) -> bool:
 
 def _is_any_prepared(path: Path) -> bool:
     """Return whether the file *path* of :class:`ClaimsFile` has any claims."""
-    text = HostFile(path).text()
+    text = HostFile(path).read().text
     try:
         document = None if text is None else load_json(text)
     except DecodeError:

@@ -120,7 +120,7 @@ class ClaimsFile:
         if now is None or now == self._seen:
             return None
         self._seen = now
-        content = self._file.text()
+        content = self._file.read().text
         if content is None:
             return None
         try:

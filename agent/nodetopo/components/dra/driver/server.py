@@ -34,6 +34,7 @@ from nodetopo.components.dra.driver.service import (
     HealthV1Alpha1,
 )
 from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from nodetopo.deviceplugin.peers import Peers
@@ -116,7 +117,7 @@ class DraServer:
         """Serve, and serve again if the socket file has vanished; a failure is retried."""
         if self._server is not None and self._is_reachable():
             return
-        if not self._path.parent.is_dir():
+        if not is_directory(self._path.parent):
             self._note(
                 f"no directory {self._path.parent} — see whether it is the kubelet's, and mounted"
             )
