@@ -46,10 +46,12 @@ class Holdings:
     Attributes:
         devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
         claimed: devices of other drivers' claims, sorted.
+        own: devices of our driver's claims.
     """
 
     devices: frozenset[str] = frozenset()
     claimed: tuple[ClaimedDevice, ...] = ()
+    own: tuple[ClaimedDevice, ...] = ()
 
     def gpus(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
         """Return the ids of the GPUs that device plugins gave out, each with the UUIDs of it."""
@@ -125,11 +127,11 @@ class HeldDevices:
                 return self._known
             self._logged.ended()
             self._is_answered, self._problem = True, None
+            claimed = tuple(device for pod in pods for device in pod.claimed)
             holdings = Holdings(
                 devices=frozenset(unshared(device.id) for pod in pods for device in pod.devices),
-                claimed=tuple(
-                    device for pod in pods for device in pod.claimed if device.driver != DRIVER
-                ),
+                claimed=tuple(device for device in claimed if device.driver != DRIVER),
+                own=tuple(device for device in claimed if device.driver == DRIVER),
             )
             if holdings != self._known:
                 self._known = holdings

@@ -33,7 +33,7 @@ from nodetopo.components.dra.slices import Group
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kubeapi.apply import connection
-from nodetopo.model.dra import DRIVER
+from nodetopo.model.dra import DRIVER, ClaimedDevice
 from nodetopo.model.notice import Notice
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.outage import Outage
@@ -111,6 +111,7 @@ class DraLoop(PeriodicLoop):
         self._served = ServedFields(connect)
         self._publisher = SlicePublisher(node, connect, self._served)
         self._keeper = ConditionsKeeper()
+        self._report_notices = report
         self._notices = DraNotices(report)
         self._prepared = PreparedClaims(
             state_file,
@@ -119,6 +120,7 @@ class DraLoop(PeriodicLoop):
             self._backing,
             plugins.cdi_names,
             refusal=self._refusal,
+            users=self._users,
         )
         self._prepared.on_change = self._wake.set
         self._prepared.is_off = is_off
@@ -190,8 +192,9 @@ class DraLoop(PeriodicLoop):
         """
         self._wake.clear()
         self._prepared.refresh()
+        self._report_notices(self._prepared.notices())
         snapshot = self._plugins.published
-        if snapshot is None and not self._prepared.claims:
+        if snapshot is None and not self._prepared.claims and self._prepared.is_complete:
             return TICK_S
         self._server.keep_up()
         self._note_newer()
@@ -331,7 +334,7 @@ class DraLoop(PeriodicLoop):
 
     def _withdraw(self) -> float | None:
         """Delete our slices; return the seconds until the next step, ``None`` at the end."""
-        if not self._prepared.claims:
+        if not self._prepared.claims and self._are_claims_over():
             structlog.get_logger().info("DRA driver ends: no claim is prepared any longer")
             return None
         slices = self._watch.slices
@@ -343,6 +346,17 @@ class DraLoop(PeriodicLoop):
         self._pause.reset()
         self._report(None)
         return TICK_S
+
+    def _are_claims_over(self) -> bool:
+        """Return whether no pod has a claim that is not known."""
+        if self._prepared.is_complete:
+            return True
+        self._held.keep_up()
+        return self._held.known is not None and not self._held.known.own
+
+    def _users(self) -> tuple[ClaimedDevice, ...] | None:
+        known = self._held.look()
+        return None if known is None else known.own
 
     def _failed(self, error: ApiUnavailable) -> float:
         self._publisher.errors += 1

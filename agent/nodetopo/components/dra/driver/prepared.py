@@ -19,6 +19,8 @@ from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReferenc
 from nodetopo.components.dra.driver.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
 from nodetopo.components.dra.pool import BackingDevices
 from nodetopo.errors import InputError
+from nodetopo.model.dra import ClaimedDevice
+from nodetopo.model.notice import Notice
 
 GIVE_UP_S = 20.0
 """How long a claim waits for an earlier one to release its GPUs. A pod deleted without grace is
@@ -38,6 +40,9 @@ CdiNames: TypeAlias = Callable[[Collection[str]], tuple[str, ...]]
 
 Raises UnreadableError if no specification on the host defines one.
 """
+
+Users: TypeAlias = Callable[[], Collection[ClaimedDevice] | None]
+"""Returns the devices of our claims that pods have; ``None`` if that is unknown."""
 
 Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
 """Returns why a claim must not get devices now: another program gave one of their GPUs to a pod."""
@@ -60,15 +65,20 @@ class PreparedClaims:
         cdi_names: CdiNames,
         *,
         refusal: Refusal = lambda _: None,
+        users: Users = lambda: None,
         give_up_s: float = GIVE_UP_S,
     ) -> None:
-        """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory."""
+        """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory.
+
+        *users* is asked where claims of the file are unknown.
+        """
         self._file = None if path is None else ClaimsFile(path, pool)
         self._pool = pool
         self._read = read
         self._backing = backing
         self._cdi_names = cdi_names
         self._refusal = refusal
+        self._users = users
         self._give_up_s = give_up_s
         self._lock = Condition()
         self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
@@ -94,6 +104,15 @@ class PreparedClaims:
         )
         return {device.device: device.gpus for device in devices}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all prepared claims are known: no file of them was lost."""
+        return self._file is None or self._file.is_complete
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice about the file since the last call, and forget it."""
+        return () if self._file is None else self._file.notices()
+
     def refresh(self) -> None:
         """Take claims that another process has prepared or released since."""
         with self._lock:
@@ -116,6 +135,8 @@ class PreparedClaims:
                 "delete its pod, or turn dra on",
             )
         devices = self._devices(self._read(claim))
+        if not self.is_complete and (reason := self._unknown_claim(claim, devices)) is not None:
+            raise InputError(reason, "it is tried again until that pod has ended")
         wanted = PreparedClaim(
             uid=claim.uid, namespace=claim.namespace, name=claim.name, devices=devices
         )
@@ -200,6 +221,26 @@ class PreparedClaims:
             for result, backing in found
         )
 
+    def _unknown_claim(
+        self, claim: ClaimReference, devices: Sequence[PreparedDevice]
+    ) -> str | None:
+        """Return why a claim that is not known may have a GPU of *devices*; ``None`` if none has.
+
+        A device that this node no longer has can be any GPU's.
+        """
+        users = self._users()
+        if users is None:
+            return "the claims of running pods are not known, and the kubelet does not tell them"
+        for user in users:
+            backing = self._backing(user.name)
+            held = None if backing is None else _held_by(user, backing)
+            is_own = (user.namespace, user.claim) == (claim.namespace, claim.name)
+            for device in () if is_own else devices:
+                if not device.is_admin and (held is None or _shared(device, held)):
+                    whose = f"{user.namespace}/{user.claim}"
+                    return f"a pod may have {device.device} as {user.name} by the claim {whose}"
+        return None
+
     def _conflict(self, claim: PreparedClaim) -> str | None:
         """Return the other claim that has a GPU of *claim*; ``None`` without one.
 
@@ -229,6 +270,19 @@ class PreparedClaims:
         if self._file is not None:
             self._file.write(claims)
         self._claims = MappingProxyType(claims)
+
+
+def _held_by(user: ClaimedDevice, backing: BackingDevices) -> PreparedDevice:
+    return PreparedDevice(
+        request="",
+        pool=user.pool,
+        device=user.name,
+        uuids=backing.uuids,
+        gpus=backing.gpus,
+        cdi=(),
+        is_part=backing.is_part,
+        is_admin=backing.needs_admin,
+    )
 
 
 def _shared(device: PreparedDevice, held: PreparedDevice) -> frozenset[str]:
