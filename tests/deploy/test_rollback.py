@@ -12,6 +12,7 @@ import pytest
 from nodetopo.components.dra.driver.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
 from nodetopo.components.gpus.health.state import Fault, GpuRecord, Heal, HealthState
 from nodetopo.components.gpus.state_files import GpuCount, GpuCountFile, HealthFile, KnownGpus
+from nodetopo.components.rdma.composite import SavedPairs, pairs_file
 from nodetopo.components.rdma.health.monitor import hcas_file
 from nodetopo.components.rdma.health.saved import SavedHcas
 from nodetopo.errors import UnreadableError
@@ -71,6 +72,10 @@ FILES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
         lambda path: hcas_file(path, BOOT).save(SavedHcas(known=(HCA,))),
         lambda path: hcas_file(path, BOOT).load().content,
     ),
+    "pairs.json": (
+        lambda path: pairs_file(path, BOOT).save(SavedPairs(hcas={"GPU-0": HCA.key})),
+        lambda path: pairs_file(path, BOOT).load().content,
+    ),
     "gpu-count.json": (
         lambda path: GpuCountFile(path).most(8, "DGX"),
         lambda path: GpuCountFile(path).load(),
@@ -80,7 +85,7 @@ FILES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
 """How each file is written and read; what is read is ``None`` where the file counts for nothing."""
 
 
-NAMED = {"counters", "gpus", "records"}
+NAMED = {"counters", "gpus", "hcas", "records"}
 """Objects whose keys are names, not fields."""
 
 

@@ -19,9 +19,9 @@ from nodetopo.components.rdma.health.hca import (
 from nodetopo.components.rdma.health.notices import hca_notices
 from nodetopo.components.rdma.health.probe import HcaProbe, PortCounters
 from nodetopo.components.rdma.health.saved import HCAS_FILE, SCHEMA, SavedHcas, resumed, saved
-from nodetopo.deviceplugin.state_file import StateFile, boot_file, read_boot_id
+from nodetopo.deviceplugin.state_file import StateFile, boot_file
 from nodetopo.kernel.loops import PeriodicLoop
-from nodetopo.kernel.settings.kept import health_file
+from nodetopo.kernel.settings.kept import boot_state
 from nodetopo.kernel.settings.own import KernelSettings, roots
 from nodetopo.model.hca_health import HcaHealthView
 from nodetopo.model.notice import Notice
@@ -55,20 +55,13 @@ def configured_hca_health(
         return None
     is_simulated = settings.machine is not None or settings.snapshot is not None
     probe = None if is_simulated or settings.or_simulate else HcaProbe(roots(settings).sysfs)
+    kept = boot_state(settings, HCAS_FILE)
     return HcaHealthMonitor(
         HcaRules(recovery_s=settings.recovery_s),
         probe,
-        _configured_file(settings),
+        None if kept is None else hcas_file(*kept),
         on_change=on_change,
     )
-
-
-def _configured_file(settings: KernelSettings) -> StateFile[SavedHcas] | None:
-    """Return the file of the HCAs; ``None`` where none is kept or the boot is unknown."""
-    path, boot_id = health_file(settings), read_boot_id(settings.procfs_root)
-    if path is None or boot_id is None or settings.once:
-        return None
-    return hcas_file(path.with_name(HCAS_FILE), boot_id)
 
 
 def hcas_file(path: Path, boot_id: str) -> StateFile[SavedHcas]:
