@@ -18,7 +18,7 @@ from nodetopo.backoff import API_RETRY_S, Backoff
 from nodetopo.components.dra.conditions import ConditionsKeeper
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.driver.claims import claim_reader
-from nodetopo.components.dra.driver.prepared import GIVE_UP_S, PreparedClaims
+from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
 from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, DraServicer
 from nodetopo.components.dra.foreign import ForeignDevices
@@ -121,6 +121,8 @@ class DraLoop(PeriodicLoop):
             plugins.cdi_names,
             refusal=self._refusal,
             users=self._users,
+            # After an error, the kubelet would try again only a minute later.
+            await_node=self._has_pool.wait,
         )
         self._prepared.on_change = self._wake.set
         self._prepared.is_off = is_off
@@ -366,13 +368,9 @@ class DraLoop(PeriodicLoop):
     def _backing(self, name: str) -> BackingDevices | None:
         """Return the hardware behind a device that is or was published, in any form.
 
-        A new process waits for its first scan: after an error, the kubelet would retry only a
-        minute later.
-
         Raises:
             UnreadableError: the GPUs of the node are unknown.
         """
-        self._has_pool.wait(GIVE_UP_S)
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")

@@ -10,6 +10,7 @@ is read again before each change.
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from pathlib import Path
 from threading import Condition
 from types import MappingProxyType
@@ -23,11 +24,14 @@ from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.notice import Notice
 
 GIVE_UP_S = 20.0
-"""How long a claim waits for an earlier one to release its GPUs. A pod deleted without grace is
-gone, and its claim free, before the kubelet has ended its containers; an error instead of the wait
-would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
+"""How long the claims of one call wait for earlier ones to release GPUs. A pod deleted without
+grace is gone, and its claim free, before the kubelet has ended its containers; an error instead of
+the wait would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
 pkg/kubelet/cm/dra/plugin).
 """
+
+ANSWER_S = 5.0
+"""Of the time that the caller waits: what is left for the answer."""
 
 LOOK_S = 0.5
 """Interval at which a waiting claim checks whether another process has released one."""
@@ -66,11 +70,13 @@ class PreparedClaims:
         *,
         refusal: Refusal = lambda _: None,
         users: Users = lambda: None,
+        await_node: Callable[[float], object] = lambda _: None,
         give_up_s: float = GIVE_UP_S,
     ) -> None:
         """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory.
 
-        *users* is asked where claims of the file are unknown.
+        *users* is asked where claims of the file are unknown. *await_node* waits for the first scan
+        of the node, at most the seconds that it is given.
         """
         self._file = None if path is None else ClaimsFile(path, pool)
         self._pool = pool
@@ -79,6 +85,7 @@ class PreparedClaims:
         self._cdi_names = cdi_names
         self._refusal = refusal
         self._users = users
+        self._await_node = await_node
         self._give_up_s = give_up_s
         self._lock = Condition()
         self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
@@ -118,8 +125,17 @@ class PreparedClaims:
         with self._lock:
             self._take_news()
 
-    def prepare(self, claim: ClaimReference) -> PreparedClaim:
+    def deadline(self, left_s: float = inf) -> float:
+        """Return until when the claims of one call can wait, by the monotonic clock.
+
+        *left_s* is how long the caller waits for its answer.
+        """
+        return time.monotonic() + max(0.0, min(self._give_up_s, left_s - ANSWER_S))
+
+    def prepare(self, claim: ClaimReference, until: float | None = None) -> PreparedClaim:
         """Return *claim* with its devices, prepared now or before.
+
+        *until* is the :meth:`deadline` of the call; ``None`` for a call with one claim.
 
         Raises:
             AgentError: it cannot be read, or a device is missing, in use elsewhere, or unknown to
@@ -134,13 +150,16 @@ class PreparedClaims:
                 f"dra is off on this node, and the claim {claim} is not prepared",
                 "delete its pod, or turn dra on",
             )
-        devices = self._devices(self._read(claim))
+        until = self.deadline() if until is None else until
+        results = self._read(claim)
+        self._await_node(max(0.0, until - time.monotonic()))
+        devices = self._devices(results)
         if not self.is_complete and (reason := self._unknown_claim(claim, devices)) is not None:
             raise InputError(reason, "it is tried again until that pod has ended")
         wanted = PreparedClaim(
             uid=claim.uid, namespace=claim.namespace, name=claim.name, devices=devices
         )
-        prepared = self._added(wanted)
+        prepared = self._added(wanted, until)
         if prepared is wanted:
             self.on_change()
         return prepared
@@ -161,13 +180,12 @@ class PreparedClaims:
         self.on_change()
         return True
 
-    def _added(self, wanted: PreparedClaim) -> PreparedClaim:
+    def _added(self, wanted: PreparedClaim, until: float) -> PreparedClaim:
         """Keep *wanted* once no other claim has a GPU of it; return the kept claim.
 
         Raises:
             AgentError: another claim holds a GPU for too long, or the file cannot be written.
         """
-        deadline = time.monotonic() + self._give_up_s
         with self._lock:
             while True:
                 with self._exclusive():
@@ -179,7 +197,7 @@ class PreparedClaims:
                     if conflict is None:
                         self._keep({**self._claims, wanted.uid: wanted})
                         return wanted
-                if (left := deadline - time.monotonic()) <= 0:
+                if (left := until - time.monotonic()) <= 0:
                     raise InputError(conflict, "delete one of their pods")
                 self._lock.wait(min(left, LOOK_S))
 
