@@ -41,8 +41,10 @@ def needs_driver(kernel: Kernel) -> bool:
     if kernel.target.served_by is not None:
         return False
     file = claims_file(kernel.settings)
-    if kernel.settings.dra or file is None:
-        return kernel.settings.dra
+    if kernel.settings.dra:
+        return True
+    if file is None:
+        return False
     saved = claims_document(file, kernel.settings.node_name).read()
     if saved.content is None:  # a file that cannot be read must not keep GPUs from being served
         return saved.is_damaged or saved.is_newer

@@ -191,8 +191,8 @@ class DraServer:
         health_alpha.add_DRAResourceHealthServicer_to_server(HealthV1Alpha1(self._health), server)
         self._server = server
         server.add_insecure_port(f"unix://{path.absolute()}")
+        server.start()  # gRPC stops only what was started
         path.chmod(SOCKET_MODE)
-        server.start()
 
     def _is_reachable(self) -> bool:
         now = sockets.identity(self._path)
