@@ -35,7 +35,14 @@ from nodetopo.formats.harmless import clean, harmless
 from nodetopo.formats.names import PART
 from nodetopo.kernel import logs
 from nodetopo.kernel.component import joined
-from nodetopo.kernel.events import EventPublisher, NodeEvent, PodEvent, Waiting, event_name
+from nodetopo.kernel.events import (
+    EventPublisher,
+    NodeEvent,
+    PodEvent,
+    Waiting,
+    event_name,
+    utc_now,
+)
 from nodetopo.kernel.http.server import _ReadingsCollector
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
@@ -207,7 +214,7 @@ def test_a_probe_answers_one_harmless_line_for_each_reason(hostile: str) -> None
 def test_an_event_is_one_harmless_line(hostile: str) -> None:
     writer = EventPublisher(None, "gpu-1", now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     event = NodeEvent(reason="X", message=hostile, is_warning=True, key=hostile)
-    body = writer.body(Waiting(event, 1000, 0.0), {}, {})
+    body = writer.body(Waiting(event, 1000, 0.0, utc_now()), {}, {})
     check_line(body["message"])
     assert len(body["message"].encode()) <= 1024
     assert re.fullmatch(r"gpu-1\.[0-9a-f]{16}", event_name("gpu-1", hostile))
@@ -233,7 +240,7 @@ def test_an_event_about_a_pod_reaches_no_other_path(hostile: str) -> None:
         pod=hostile,
         uid="u",
     )
-    PodEventPublisher(None, "gpu-1").write(Recorded(), Waiting(event, 1, 0.0))
+    PodEventPublisher(None, "gpu-1").write(Recorded(), Waiting(event, 1, 0.0, utc_now()))
     ((method, path),) = asked
     assert method == "POST"
     assert re.fullmatch(r"/api/v1/namespaces/[A-Za-z0-9%._~-]+/events", path, re.ASCII)

@@ -20,7 +20,14 @@ from nodetopo.components.dra.slices import changes
 from nodetopo.components.zones.node_resource_topology import attributes, content
 from nodetopo.components.zones.publish import NodeZonesPublisher
 from nodetopo.components.zones.zones import zones
-from nodetopo.kernel.events import EventPublisher, NodeEvent, PodEvent, PodEventPublisher, Waiting
+from nodetopo.kernel.events import (
+    EventPublisher,
+    NodeEvent,
+    PodEvent,
+    PodEventPublisher,
+    Waiting,
+    utc_now,
+)
 from nodetopo.kubeapi.apply import FIELD_MANAGER
 from nodetopo.machines.bundled import machine
 from nodetopo.model.dra import SLICES
@@ -190,7 +197,7 @@ def _rejection(connection: Connection, node: str) -> None:
 def _post(
     writer: EventPublisher | PodEventPublisher, connection: Connection, event: NodeEvent
 ) -> None:
-    answer = writer.write(connection, Waiting(event=event, count=1, since=0.0))
+    answer = writer.write(connection, Waiting(event=event, count=1, since=0.0, at=utc_now()))
     assert answer.status in (200, 201), answer
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from nodetopo.components.dra.driver.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
 from nodetopo.components.gpus.health.state import Fault, GpuRecord, Heal, HealthState
-from nodetopo.components.gpus.state_files import GpuCountFile, HealthFile, KnownGpus
-from nodetopo.components.rdma.health.saved import SCHEMA as HCAS
+from nodetopo.components.gpus.state_files import GpuCount, GpuCountFile, HealthFile, KnownGpus
+from nodetopo.components.rdma.composite import SavedPairs, pairs_file
+from nodetopo.components.rdma.health.monitor import hcas_file
 from nodetopo.components.rdma.health.saved import SavedHcas
-from nodetopo.deviceplugin.boot_file import BootFile
+from nodetopo.errors import UnreadableError
 from nodetopo.model.codec import decode
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.rdma.identity import KnownHca
@@ -45,10 +47,6 @@ MACHINE = decode((MACHINES / "dgx-h100.json").read_text("utf-8")).snapshot
 HCA = KnownHca(key="0000:17:00.0", hca=(MACHINE.hcas or ())[0])
 
 
-def hcas_file(path: Path) -> BootFile[SavedHcas]:
-    return BootFile(path, SavedHcas, schema=HCAS, boot_id=BOOT, problem="HCAs not remembered")
-
-
 def write_health(path: Path) -> None:
     HealthFile(path).save(HealthState(gpus={"GPU-0": GpuRecord(faults=(FAULT,))}))
 
@@ -59,7 +57,9 @@ def read_health(path: Path) -> object:
 
 
 def write_claims(path: Path) -> None:
-    ClaimsFile(path, "node").write({"u": CLAIM})
+    file = ClaimsFile(path, "node")
+    file.news()
+    file.write({"u": CLAIM})
 
 
 FILES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
@@ -69,8 +69,12 @@ FILES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
         lambda path: KnownGpus(path, BOOT).load() or None,
     ),
     "hcas.json": (
-        lambda path: hcas_file(path).save(SavedHcas(known=(HCA,))),
-        lambda path: hcas_file(path).load(),
+        lambda path: hcas_file(path, BOOT).save(SavedHcas(known=(HCA,))),
+        lambda path: hcas_file(path, BOOT).load().content,
+    ),
+    "pairs.json": (
+        lambda path: pairs_file(path, BOOT).save(SavedPairs(hcas={"GPU-0": HCA.key})),
+        lambda path: pairs_file(path, BOOT).load().content,
     ),
     "gpu-count.json": (
         lambda path: GpuCountFile(path).most(8, "DGX"),
@@ -81,7 +85,7 @@ FILES: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
 """How each file is written and read; what is read is ``None`` where the file counts for nothing."""
 
 
-NAMED = {"counters", "gpus", "records"}
+NAMED = {"counters", "gpus", "hcas", "records"}
 """Objects whose keys are names, not fields."""
 
 
@@ -107,24 +111,20 @@ def test_fields_of_a_newer_release_are_ignored_and_the_rest_is_kept(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_a_newer_schema_counts_for_nothing(name: str, tmp_path: Path) -> None:
+def test_a_file_of_a_newer_schema_is_unknown_and_stays(name: str, tmp_path: Path) -> None:
     write, read = FILES[name]
     path = tmp_path / name
     write(path)
     document = json.loads(path.read_text("utf-8"))
     assert document["schema"].endswith("/v1")
     document["schema"] = document["schema"].removesuffix("1") + "2"
-    path.write_text(json.dumps(document), "utf-8")
-    assert read(path) is None
-
-
-def test_a_health_file_of_a_newer_schema_is_set_aside_and_counts_as_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "health.json"
-    path.write_text('{"schema": "nodetopo-health/v2"}', "utf-8")
-    file = HealthFile(path)
-    assert file.load() is None
-    assert file.damage is not None
-    assert (tmp_path / "health.json.bad").exists()
+    text = json.dumps(document)
+    path.write_text(text, "utf-8")
+    assert read(path) in (None, GpuCount(gpus=0, is_certain=False))
+    with suppress(UnreadableError):
+        write(path)
+    assert path.read_text("utf-8") == text
+    assert not path.with_name(f"{name}.bad").exists()
 
 
 def test_the_page_has_a_row_for_every_file() -> None:

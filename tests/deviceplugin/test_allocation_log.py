@@ -4,8 +4,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 import structlog
 
+from nodetopo.deviceplugin import allocation_log
 from nodetopo.deviceplugin.allocation_log import (
     ANSWERS,
     REMEMBERED,
@@ -43,6 +45,38 @@ def asked_size(ids: Sequence[str], asked: Asked | None) -> Mapping[str, object]:
 def logged(explain: Explain = asked_size) -> tuple[AllocationLog, list[Mapping[str, Any]]]:
     lines = Lines()
     return AllocationLog(explain, lines.logger(), PATIENCE_S), lines.kept
+
+
+class Refused(threading.Thread):
+    """A thread at the limit of processes."""
+
+    def start(self) -> None:
+        """Refuse, in Python's words for EAGAIN."""
+        raise RuntimeError("can't start new thread")
+
+
+def test_at_the_limit_of_threads_allocations_wait_for_their_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, lines = logged()
+    with monkeypatch.context() as limit:
+        limit.setattr(allocation_log, "Thread", Refused)
+        log.allocated(["a"])
+        log.allocated(["b"])
+    assert log.count == 2
+    log.allocated(["c"])
+    assert eventually(lambda: [line["chosen"] for line in lines] == [["a"], ["b"], ["c"]])
+    log.close()
+
+
+def test_without_any_thread_closing_writes_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation_log, "Thread", Refused)
+    log, lines = logged()
+    for number in range(WAITING + 1):
+        log.allocated([str(number)])
+    log.close()
+    assert len(lines) == WAITING + 1
+    log.close()
 
 
 def threads() -> list[threading.Thread]:

@@ -129,9 +129,10 @@ def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path: Path
     (tmp_path / "link").symlink_to("other")
     for name in ("pipe", "link"):
         file = HostFile(tmp_path / name)
-        assert file.text() is None
+        assert file.read().data is None
+        assert file.read().problem is not None
         assert file.write("ours") is None
-        assert file.text() == "ours"
+        assert file.read().text == "ours"
     assert (tmp_path / "other").read_text() == "others'"
 
 
@@ -139,7 +140,7 @@ def test_a_file_is_for_whom_it_is_meant_and_of_bounded_size(tmp_path: Path) -> N
     file = HostFile(tmp_path / "a", mode=0o600)
     assert file.write("x" * (MAX_BYTES + 2)) is None
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-    assert len(file.content()) == MAX_BYTES + 1
+    assert len(file.read().data or b"") == MAX_BYTES + 1
 
 
 def test_a_file_that_cannot_be_deleted_is_reported(tmp_path: Path) -> None:

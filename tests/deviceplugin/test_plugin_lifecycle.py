@@ -1,5 +1,6 @@
 """What the plugin does when kubelets, sockets and directories come and go."""
 
+import errno
 import os
 import shutil
 import socket
@@ -26,6 +27,7 @@ from nodetopo.deviceplugin.sockets import remove_all_sockets
 from tests.deviceplugin.conftest import RESOURCE
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import ANSWERS, GPUS, as_listed, first
+from tests.failing_files import failing
 from tests.generous_deadlines import GENEROUS
 
 StartKubelet = Callable[..., FakeKubelet]
@@ -361,6 +363,18 @@ def test_a_directory_that_is_missing_at_first_is_waited_for(
     plugin = start_plugin()
     assert plugin.state.endpoint is None
     assert start_kubelet().wait_registered(WAIT_S).devices == as_listed(GPUS)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ENOTDIR, errno.EROFS, errno.EIO])
+def test_a_closed_directory_ends_no_plugin(
+    start_kubelet: StartKubelet, start_plugin: StartPlugin, socket_dir: Path, code: int
+) -> None:
+    kubelet, plugin = start_kubelet(), start_plugin()
+    assert eventually(lambda: is_watched(plugin))
+    with failing(socket_dir, code, reads=True, writes=True):
+        kubelet.disconnect()
+        assert eventually(lambda: plugin.state.endpoint is None)
+    assert eventually(lambda: is_watched(plugin))
 
 
 def test_a_replaced_directory_is_served_in_again(

@@ -1,5 +1,6 @@
 """Who reaches the plugin's server: the mode of its socket, and the peer's user."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from nodetopo.deviceplugin.plugin_watcher import Announcer
 from nodetopo.deviceplugin.server import PluginServer
 from nodetopo.deviceplugin.service import PluginServicer
+from nodetopo.deviceplugin.sockets import is_listening
 from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.deviceplugin.machines import ANSWERS, GPUS, first
+from tests.failing_files import failing
 from tests.generous_deadlines import GENEROUS
 
 LIMIT_S = 60.0
@@ -96,6 +99,29 @@ def test_only_the_owner_may_connect(umask: int) -> None:
             assert stat.S_IMODE(it.path.stat().st_mode) == 0o600
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.ENOTDIR, errno.EROFS, errno.EIO])
+def test_a_socket_that_cannot_be_removed_stops_all_the_same(code: int) -> None:
+    with server(None) as (it, channel):
+        calls(channel)["options"]()
+        with failing(it.path.parent, code, reads=True, writes=True):
+            it.stop(0)
+        with pytest.raises(grpc.RpcError):
+            calls(channel)["options"]()
+
+
+def test_a_server_whose_mode_cannot_be_set_is_stopped() -> None:
+    servicer = PluginServicer(GPU_RESOURCE, first, ANSWERS, structlog.get_logger(), GENEROUS)
+    with TemporaryDirectory(prefix="nodetopo-") as directory:
+        path = Path(directory) / "plugin.sock"
+        with (
+            failing(path.parent, errno.EACCES, reads=False, writes=True),
+            pytest.raises(OSError, match="Permission denied"),
+        ):
+            PluginServer(servicer, path)
+        assert not is_listening(path)
+    servicer.close()
 
 
 def test_a_stop_that_hangs_up_waits_for_no_stream() -> None:

@@ -25,6 +25,7 @@ SPEAKERS = (
     "agent/nodetopo/components/gpus/own_pods.py",
     "agent/nodetopo/components/gpus/told_pods.py",
     "agent/nodetopo/components/audit/rejections_loop.py",
+    "agent/nodetopo/deviceplugin/state_file.py",
     "agent/nodetopo/kernel/settings/reload.py",
 )
 """Where the reasons of Events are written."""

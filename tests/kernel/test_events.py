@@ -107,7 +107,7 @@ def test_what_goes_on_counts_the_same_event_up(tmp_path: Path) -> None:
     assert (stored["count"], stored["firstTimestamp"], stored["lastTimestamp"]) == (
         4,
         "2026-11-21T12:00:00Z",
-        "2026-11-21T12:11:00Z",
+        "2026-11-21T12:01:00Z",
     )
     assert str(stored["message"]).endswith("(XID 79) (2 more since the last Event)")
 

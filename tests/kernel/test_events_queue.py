@@ -1,5 +1,7 @@
 """Which Events are written, and when: joined, rationed, and given up in the end."""
 
+from datetime import UTC, datetime, timedelta
+
 from nodetopo.kernel.events import (
     BUDGET,
     BUDGET_S,
@@ -11,6 +13,8 @@ from nodetopo.kernel.events import (
     NodeEvent,
     Waiting,
 )
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Clock:
@@ -44,25 +48,25 @@ def write_all(queue: EventQueue) -> list[str]:
 
 
 def test_nothing_waits_at_first() -> None:
-    assert EventQueue(Clock()).take() is None
+    assert EventQueue(Clock(), now=lambda: NOW).take() is None
 
 
 def test_what_waits_is_taken_once() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     queue.put(event())
-    assert queue.take() == Waiting(event(), 1, 1000.0)
+    assert queue.take() == Waiting(event(), 1, 1000.0, NOW)
     assert queue.take() is None
 
 
 def test_events_about_one_subject_are_joined_with_the_last_message() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     for message in ("first", "second", "third"):
         queue.put(event(message=message))
-    assert queue.take() == Waiting(event(message="third"), 3, 1000.0)
+    assert queue.take() == Waiting(event(message="third"), 3, 1000.0, NOW)
 
 
 def test_another_reason_of_the_same_gpu_is_another_thing() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     queue.put(event())
     queue.put(normal("GPU-a"))
     assert write_all(queue) == ["GPU-a", "GPU-a"]
@@ -70,7 +74,7 @@ def test_another_reason_of_the_same_gpu_is_another_thing() -> None:
 
 def test_a_subject_has_one_event_in_ten_minutes() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     queue.put(event())
     write(queue)
     queue.put(event())
@@ -80,17 +84,17 @@ def test_a_subject_has_one_event_in_ten_minutes() -> None:
 
 def test_joined_events_are_written_after_ten_minutes_with_their_count() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     queue.put(event())
     write(queue)
     queue.put(event())
     queue.put(event(message="last"))
     clock.now += QUIET_S
-    assert queue.take() == Waiting(event(message="last"), 2, 1000.0)
+    assert queue.take() == Waiting(event(message="last"), 2, 1000.0, NOW)
 
 
 def test_an_event_that_must_wait_does_not_delay_others() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     queue.put(event("GPU-a"))
     write(queue)
     queue.put(event("GPU-a"))
@@ -100,7 +104,7 @@ def test_an_event_that_must_wait_does_not_delay_others() -> None:
 
 def test_a_node_writes_no_more_than_its_budget_in_an_hour() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     for number in range(BUDGET + 3):
         queue.put(event(str(number)))
     assert len(write_all(queue)) == BUDGET
@@ -118,7 +122,7 @@ def test_a_queue_may_have_another_budget() -> None:
 
 def test_the_budget_comes_back_as_its_writes_grow_old() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     for number in range(BUDGET):
         clock.now += 1
         queue.put(event(str(number)))
@@ -130,7 +134,7 @@ def test_the_budget_comes_back_as_its_writes_grow_old() -> None:
 
 
 def test_warnings_go_before_good_news() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     queue.put(normal("GPU-a"))
     queue.put(event("GPU-b"))
     queue.put(event("GPU-c"))
@@ -138,7 +142,7 @@ def test_warnings_go_before_good_news() -> None:
 
 
 def test_a_flood_of_events_drops_the_oldest_and_counts_them() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     for number in range(WAITING + 5):
         queue.put(event(str(number)))
     taken = queue.take()
@@ -147,7 +151,7 @@ def test_a_flood_of_events_drops_the_oldest_and_counts_them() -> None:
 
 
 def test_dropping_counts_everything_that_was_joined() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     for _ in range(3):
         queue.put(event("oldest"))
     for number in range(WAITING):
@@ -157,7 +161,7 @@ def test_dropping_counts_everything_that_was_joined() -> None:
 
 def test_what_could_not_be_written_for_an_hour_is_given_up() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     queue.put(event())
     taken = queue.take()
     assert taken is not None
@@ -167,7 +171,7 @@ def test_what_could_not_be_written_for_an_hour_is_given_up() -> None:
 
 
 def test_an_event_that_was_put_back_is_taken_next() -> None:
-    queue = EventQueue(Clock())
+    queue = EventQueue(Clock(), now=lambda: NOW)
     queue.put(event("GPU-a"))
     taken = queue.take()
     assert taken is not None
@@ -178,21 +182,43 @@ def test_an_event_that_was_put_back_is_taken_next() -> None:
 
 def test_what_is_put_back_joins_what_came_meanwhile() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     queue.put(event(message="old"))
     taken = queue.take()
     assert taken is not None
     clock.now += 5
     queue.put(event(message="new"))
     queue.put_back(taken)
-    assert queue.take() == Waiting(event(message="new"), 2, 1000.0)
+    assert queue.take() == Waiting(event(message="new"), 2, 1000.0, NOW)
 
 
 def test_no_more_is_remembered_of_what_was_written_than_it_takes() -> None:
     clock = Clock()
-    queue = EventQueue(clock)
+    queue = EventQueue(clock, now=lambda: NOW)
     for number in range(REMEMBERED + 1):  # so long that the budget never ends it
         clock.now += BUDGET_S / BUDGET
         queue.put(event(str(number)))
         assert write(queue) is not None
     assert len(queue._written) == REMEMBERED
+
+
+def test_of_one_gpu_the_order_of_posting_stays_and_the_time_of_the_latest_counts() -> None:
+    clock = Clock()
+    queue = EventQueue(clock, now=lambda: NOW + timedelta(seconds=clock.now))
+    posted = [normal("GPU-a"), event("GPU-a"), normal("GPU-b"), event("GPU-a", message="again")]
+    for one in posted:
+        queue.put(one)
+        clock.now += 60
+    taken = queue.take()
+    assert taken is not None
+    assert taken.event == normal("GPU-a"), "before the warning, which is newer"
+    queue.put(normal("GPU-a"))
+    queue.put_back(taken)
+    clock.now += 60
+    written = [(taken.event, taken.at.minute) for taken in iter(lambda: write(queue), None)]
+    first = datetime(2026, 1, 1, 0, 16, 40, tzinfo=UTC).minute
+    assert written == [
+        (event("GPU-a", message="again"), first + 3),
+        (normal("GPU-b"), first + 2),
+        (normal("GPU-a"), first + 4),
+    ]

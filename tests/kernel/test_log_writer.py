@@ -170,6 +170,54 @@ def test_the_last_lines_are_kept_in_two_private_files_of_bounded_size(tmp_path: 
     assert {stat.S_IMODE(file.stat().st_mode) for file in (path, older)} == {0o600}
 
 
+def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "log"
+    copy = LogCopy(path)
+    for text in ("first", "second", "third"):
+        copy.keep(f"{text}\n".encode())
+        assert path.read_text("utf-8") == f"{text}\n"
+        path.unlink()
+        if text == "second":
+            path.parent.rmdir()
+    copy.close()
+
+
+def test_a_file_that_another_process_moved_is_left_to_it(tmp_path: Path) -> None:
+    path, copy = tmp_path / "log", LogCopy(tmp_path / "log")
+    copy.keep(b"first\n")
+    path.rename(tmp_path / "log.1")
+    copy.keep(b"second\n")
+    copy.close()
+    assert (tmp_path / "log.1").read_text("utf-8") == "first\n"
+    assert path.read_text("utf-8") == "second\n"
+
+
+def test_a_file_that_cannot_be_renamed_begins_again(tmp_path: Path) -> None:
+    (tmp_path / "log.1" / "in the way").mkdir(parents=True)
+    copy = LogCopy(tmp_path / "log")
+    for number in range(5000):
+        copy.keep(f"{number:06d} {'x' * 100}\n".encode())
+    copy.close()
+    text = (tmp_path / "log").read_text("utf-8")
+    assert len(text) <= LOG_BYTES
+    assert text.splitlines()[-1].startswith("004999")
+
+
+def test_at_the_limit_of_threads_lines_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = StringIO()
+    writer = LogWriter(stream)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", refuse)
+        writer.write("a\n")
+    writer.write("b\n")
+    assert writer.drain(PATIENCE_S)
+    assert stream.getvalue() == "a\nb\n"
+
+
 def test_lines_of_an_earlier_process_stay(tmp_path: Path) -> None:
     for line in (b"before\n", b"after\n"):
         copy = LogCopy(tmp_path / "log")

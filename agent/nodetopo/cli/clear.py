@@ -15,10 +15,9 @@ from nodetopo.components.gpus.health.clearing import (
     SaidFault,
     saved_clearing,
 )
-from nodetopo.components.gpus.health.saved import decode, encode
+from nodetopo.components.gpus.state_files import health_document
 from nodetopo.deviceplugin import sockets
-from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
-from nodetopo.errors import AgentError, DecodeError, InputError, UnreadableError
+from nodetopo.errors import AgentError, InputError, UnreadableError
 from nodetopo.kernel.settings.kept import health_file
 from nodetopo.model.kubelet_state import OUR_SOCKETS
 
@@ -106,21 +105,13 @@ def _in_file(path: Path, request: ClearRequest) -> _Done:
     Raises:
         UnreadableError: there is no such file, or it is not understood, or cannot be written.
     """
-    file = HostFile(path, mode=0o600)
-    cure = "start the daemon, or name its file with --health-file"
-    try:
-        content = file.content()
-        if len(content) > MAX_BYTES:
-            raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
-        state = decode(content.decode("utf-8"))
-    except OSError as error:
-        cause = f"no daemon answers, and {path} cannot be read: {error.strerror}"
-        raise UnreadableError(cause, cure) from None
-    except (DecodeError, UnicodeDecodeError) as error:
-        cause = f"no daemon answers, and {path} is not understood: {error}"
-        raise UnreadableError(cause, cure) from None
-    cleared = saved_clearing(state, request)
-    if not request.is_dry_run and (problem := file.write(encode(cleared.state))) is not None:
+    file = health_document(path)
+    saved = file.read()
+    if saved.content is None:
+        cause = f"no daemon answers, and {saved.problem or f'{path} does not exist'}"
+        raise UnreadableError(cause, "start the daemon, or name its file with --health-file")
+    cleared = saved_clearing(saved.content, request)
+    if not request.is_dry_run and (problem := file.write(cleared.state)) is not None:
         raise UnreadableError(problem, "nothing was cleared")
     if processes(sockets_in(path.parent)):
         raise UnreadableError("a daemon started meanwhile", "repeat: it takes the request itself")

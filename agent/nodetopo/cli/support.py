@@ -222,10 +222,10 @@ def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
     if directory is None:
         raise InputError("health-file is none, so the daemon keeps nothing")
     path = directory.with_name(name)
-    try:
-        return HostFile(path).content().decode("utf-8", "replace")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
+    found = HostFile(path).read()
+    if found.data is None:
+        raise InputError(found.problem or f"{path}: there is no such file")
+    return found.data.decode("utf-8", "replace")
 
 
 def _served(args: Namespace, path: str, scrubber: TextScrubber, *, is_of_node: bool) -> str:

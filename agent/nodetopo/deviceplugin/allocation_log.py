@@ -8,6 +8,7 @@ our choice, and any other set the kubelet's.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Condition, Thread
@@ -137,8 +138,10 @@ class AllocationLog:
             if not is_full:
                 self._waiting.append((tuple(ids), asked))
                 if self._thread is None:
-                    self._thread = Thread(target=self._run, name="allocation log", daemon=True)
-                    self._thread.start()
+                    thread = Thread(target=self._run, name="allocation log", daemon=True)
+                    with suppress(RuntimeError):  # at the limit: the next allocation tries again
+                        thread.start()
+                        self._thread = thread
                 self._changed.notify()
                 return
             self._dropped += 1
@@ -152,6 +155,8 @@ class AllocationLog:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(self._close_s)
+        elif self._waiting:
+            self._run()
 
     def _run(self) -> None:
         is_last = False

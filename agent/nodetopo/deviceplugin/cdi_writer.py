@@ -237,7 +237,7 @@ class CdiFile:
 
     def remove(self) -> str | None:
         """Delete the file if it exists and is ours; return the reason for a failure or refusal."""
-        if self._file.text() is None:
+        if self._file.read().text is None:
             return None
         if self._spec() is None:
             return f"{self.path} was left alone: it is no specification of {self._kind}"
@@ -246,7 +246,7 @@ class CdiFile:
     def _spec(self) -> Spec | None:
         """Return the specification on the host; ``None`` if there is none of our kind."""
         try:
-            spec = load(self._file.text() or "")
+            spec = load(self._file.read().text or "")
         except ValueError:
             return None
         return spec if isinstance(spec, dict) and spec.get("kind") == self._kind else None

@@ -22,6 +22,7 @@ get devices of one by the other's description. So this plugin yields:
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -109,9 +110,11 @@ class CompetingPlugins:
         self._losses.append(now)
         is_fight = len(self._losses) == FIGHT_LOSSES and now - self._losses[0] <= FIGHT_S
         if is_fight and (self._asking is None or not self._asking.is_alive()):
-            self._losses.clear()
-            self._asking = Thread(target=self._ask, name="competing plugins", daemon=True)
-            self._asking.start()
+            thread = Thread(target=self._ask, name="competing plugins", daemon=True)
+            with suppress(RuntimeError):  # at the limit of threads: the next loss tries again
+                thread.start()
+                self._asking = thread
+                self._losses.clear()
 
     def forget_losses(self) -> None:
         """Forget the losses so far: the kubelet restarted, which explains them."""

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from nodetopo.deviceplugin.host_files import HostFile, below, resolved
+from nodetopo.deviceplugin.host_files import HostFile, below, is_directory, resolved
 from nodetopo.errors import DecodeError
 from nodetopo.formats.loader_cache import cached_libraries
 
@@ -154,7 +154,7 @@ def driver_files(root: Path, version: str, machine: str | None = None) -> Driver
                 sockets.append(HostPath(path, at_socket))
                 break
     at_mps = resolved(root, MPS)
-    if at_mps is not None and below(root, at_mps).is_dir():
+    if at_mps is not None and is_directory(below(root, at_mps)):
         sockets.append(HostPath(MPS, at_mps))
     return DriverFiles(
         version=version,
@@ -208,9 +208,9 @@ def _cached_paths(root: Path, machine: str) -> Iterable[str]:
     if at is None:
         return ()
     try:
-        libraries = cached_libraries(HostFile(below(root, at)).content(), machine)
+        libraries = cached_libraries(HostFile(below(root, at)).read().data or b"", machine)
         paths = [library.path for library in libraries if library.name.startswith(_DRIVERS_OWN)]
-    except (OSError, DecodeError):
+    except DecodeError:
         return ()  # the usual directories are left
     return dict.fromkeys(paths)
 

@@ -8,6 +8,9 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from time import time
 
@@ -25,49 +28,83 @@ _MOST_LINKS = 40
 """On one path, as in the kernel (linux/namei.h, MAXSYMLINKS)."""
 
 
-class HostFile:
-    """One file at a fixed place, replaced as a whole and only when its text changes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContent:
+    """What a file holds, or why that is not known.
 
-    def __init__(self, path: Path, *, mode: int = 0o644) -> None:
-        """Touch nothing yet; *mode* are the permissions of the file."""
+    Attributes:
+        data: up to a byte more than :data:`MAX_BYTES`; ``None`` if there is no file, or it cannot
+            be used.
+        problem: why an existing file cannot be used, a clause; ``None`` without one.
+    """
+
+    data: bytes | None = None
+    problem: str | None = None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no file: a missing directory has none, and a closed one may."""
+        return self.data is None and self.problem is None
+
+    @property
+    def text(self) -> str | None:
+        """The content as text; ``None`` if there is none that can be read as text."""
+        try:
+            return None if self.data is None else self.data.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
+
+class HostFile:
+    """One file at a fixed place, replaced as a whole and only when its text changes.
+
+    No failure of the file system is raised: each ends as the answer of the call.
+    """
+
+    def __init__(self, path: Path, *, mode: int = 0o644, has_directory: bool = False) -> None:
+        """Touch nothing yet.
+
+        Args:
+            mode: permissions of the file.
+            has_directory: whether the directory is another program's, and never created here.
+        """
         self._path = path
         self._mode = mode
+        self._has_directory = has_directory
 
     @property
     def path(self) -> Path:
         """Where the file is."""
         return self._path
 
-    def content(self) -> bytes:
-        """Return the content of the file, up to a byte more than :data:`MAX_BYTES`.
+    def read(self) -> FileContent:
+        """Return the content of the file.
 
-        Raises:
-            OSError: it is missing, a link or not a regular file; the call never blocks on those.
+        A link, or anything but a regular file, cannot be used; the call never blocks on those.
         """
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", str(self._path))
-            return file.read(MAX_BYTES + 1)
-
-    def text(self) -> str | None:
-        """Return the text of the file; ``None`` if there is none that can be read as text."""
         try:
-            return self.content().decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")  # noqa: TRY301
+                return FileContent(data=file.read(MAX_BYTES + 1))
+        except (FileNotFoundError, NotADirectoryError):
+            return FileContent()
+        except OSError as error:
+            return FileContent(problem=f"cannot read {self._path}: {error.strerror}")
 
-    def write(self, text: str) -> str | None:
+    def write(self, text: str, *, pause: Callable[[], None] = lambda: None) -> str | None:
         """Replace the file's content by *text*; return why that failed, ``None`` after a success.
 
-        The directory is created if it is missing. A reader finds the old text or the new one;
-        after a failure it finds the old one.
+        A missing directory is created. A reader finds the old text or the new one; after a failure
+        it finds the old one. *pause* is called before the new one takes its place.
         """
-        if self.text() == text:
+        if self.read().text == text:
             return None
         directory, prefix = self._path.parent, f".{self._path.name}."
         try:
-            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not self._has_directory:
+                directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             for left in directory.iterdir():  # by a writer that was killed
                 is_ours = left.name.startswith(prefix) and left.name.endswith(_SUFFIX)
                 if is_ours and time() - left.lstat().st_mtime > _ABANDONED_S:
@@ -80,12 +117,26 @@ class HostFile:
                     file.flush()
                     os.fchmod(descriptor, self._mode)
                     os.fsync(descriptor)
+                pause()
                 written.replace(self._path)
             except BaseException:
-                written.unlink(missing_ok=True)
+                with suppress(OSError):
+                    written.unlink(missing_ok=True)
                 raise
         except OSError as error:
             return f"cannot write {self._path}: {error.strerror}"
+        return None
+
+    def keep_as(self, path: Path) -> str | None:
+        """Give the content the name *path* too; return why that failed.
+
+        Until the next write the file has both names, so that it is never missing.
+        """
+        try:
+            path.unlink(missing_ok=True)
+            path.hardlink_to(self._path)
+        except OSError as error:
+            return f"cannot keep {self._path} as {path}: {error.strerror}"
         return None
 
     def remove(self) -> str | None:
@@ -97,6 +148,22 @@ class HostFile:
         return None
 
 
+def is_directory(path: Path) -> bool:
+    """Return whether *path* is a directory that can be seen.
+
+    ``Path.is_dir`` raises for one in a closed directory.
+    """
+    return os.path.isdir(path)  # noqa: PTH112 - never raises OSError
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is a *path* that can be seen.
+
+    ``Path.exists`` raises for one in a closed directory.
+    """
+    return os.path.exists(path)  # noqa: PTH110 - never raises OSError
+
+
 def resolved(root: Path, path: str) -> str | None:
     """Return *path* without links, resolved as by a process with the root *root*.
 
@@ -104,10 +171,7 @@ def resolved(root: Path, path: str) -> str | None:
     *root*.
     """
     target = _followed(root, path)
-    try:
-        return target if target is not None and below(root, target).exists() else None
-    except OSError:
-        return None  # no permission
+    return target if target is not None and exists(below(root, target)) else None
 
 
 def seen(root: Path, path: Path) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from nodetopo.deviceplugin.host_files import seen
+from nodetopo.deviceplugin.host_files import exists, seen
 from nodetopo.deviceplugin.settings import Feature, PluginSettings
 
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
@@ -50,7 +50,7 @@ def present_nodes(settings: PluginSettings) -> HostNodes:
     """
     root = dev_root(settings)
     dev = _host_dev(settings, root)
-    control = (name for name in CONTROL_NODES if _exists(dev / name))
+    control = (name for name in CONTROL_NODES if exists(dev / name))
     channels = (channel_node(channel) for channel in settings.imex_channels)
     features: list[str] = []
     for feature in sorted(settings.features):
@@ -88,7 +88,7 @@ def dev_root(settings: PluginSettings) -> Path:
     if settings.dev_root is not None:
         return settings.dev_root
     for root in (settings.driver_root, Path("/")):
-        if _exists(_host_dev(settings, root) / CONTROL_NODES[0]):
+        if exists(_host_dev(settings, root) / CONTROL_NODES[0]):
             return root
     return settings.driver_root
 
@@ -136,13 +136,6 @@ def _listed(directory: Path) -> list[str]:
         return sorted(entry.name for entry in directory.iterdir())
     except OSError:
         return []
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False  # no permission
 
 
 def _is_character_device(path: Path) -> bool:

@@ -48,7 +48,8 @@ class PluginServer:
         *on_end* is called at the end of each stream, by a gRPC thread.
 
         Raises:
-            RuntimeError: the socket cannot be bound (raised by grpcio).
+            RuntimeError: the socket cannot be bound (raised by grpcio), or no thread be started.
+            OSError: the socket's mode cannot be set.
         """
         self.path = path
         self.streams = Streams(on_end)
@@ -60,10 +61,10 @@ class PluginServer:
             registration.add_RegistrationServicer_to_server(announcer, self._server)
         try:
             self._server.add_insecure_port(f"unix://{path.absolute()}")
+            self._server.start()  # gRPC stops only what was started
             with suppress(FileNotFoundError):  # a kubelet that starts removes every socket
                 path.chmod(SOCKET_MODE)
-            self._server.start()
-        except RuntimeError:
+        except (OSError, RuntimeError):
             self.stop(grace_s=0)
             raise
         self._identity = sockets.identity(path)
@@ -105,7 +106,8 @@ class PluginServer:
             self.streams.cancel()
         ended.wait(grace_s + STUCK_S)
         self._pool.shutdown(wait=False)
-        self.path.unlink(missing_ok=True)  # its name is unique, so no other process owns it
+        with suppress(OSError):  # a closed directory keeps it, and nobody listens
+            self.path.unlink()  # its name is unique, so no other process owns it
 
 
 class Guard(grpc.ServerInterceptor):

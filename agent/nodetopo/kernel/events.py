@@ -137,8 +137,7 @@ class EventWriter(ABC):
         self._kubeconfig = kubeconfig
         self._node = node
         self._clock = clock
-        self._now = now
-        self._queue = EventQueue(clock, budget)
+        self._queue = EventQueue(clock, budget, now)
         self._api: Api | None = None
         self._posted = 0
         self._pause = Backoff(*API_RETRY_S, least_s=API_RETRY_S[0])
@@ -234,7 +233,7 @@ class EventWriter(ABC):
             "reportingInstance": self._node,
             "metadata": metadata,
             "involvedObject": subject,
-            "lastTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTimestamp": waiting.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
 
@@ -328,21 +327,29 @@ class Waiting:
     Attributes:
         count: number of merged Events, at least 1.
         since: when the first was posted, on the queue's clock.
+        at: when the latest was posted.
     """
 
     event: NodeEvent
     count: int
     since: float
+    at: datetime
 
 
 class EventQueue:
     """Events to write, merged by subject, limited in number and rate; never blocks.
 
-    Threads can share it. The clock returns monotonic seconds.
+    Threads can share it. The clock returns monotonic seconds, and *now* the time for people.
     """
 
-    def __init__(self, clock: Callable[[], float], budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        budget: int = BUDGET,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._clock = clock
+        self._now = now
         self._lock = Lock()  # guards everything below
         self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -374,18 +381,20 @@ class EventQueue:
         with self._lock:
             waiting = self._waiting.get(_subject(event))
             if waiting is not None:
-                waiting.event = event
+                waiting.event, waiting.at = event, self._now()
                 waiting.count += 1
+                self._waiting.move_to_end(_subject(event))
                 return
             if len(self._waiting) >= WAITING:
                 _, oldest = self._waiting.popitem(last=False)
                 self._dropped += oldest.count
-            self._waiting[_subject(event)] = Waiting(event, 1, self._clock())
+            self._waiting[_subject(event)] = Waiting(event, 1, self._clock(), self._now())
         self._news.set()
 
     def take(self) -> Waiting | None:
         """Remove and return the next Event to write: warnings first, then the oldest.
 
+        Events with one key, such as those on a GPU, keep their order: the latest says how it is.
         ``None`` if the queue is empty, the budget is spent, or every queued Event was just written.
         """
         with self._lock:
@@ -402,7 +411,8 @@ class EventQueue:
             ]
             if not due:
                 return None
-            first = min(due, key=lambda waiting: not waiting.event.is_warning)
+            wanted = min(due, key=lambda waiting: not waiting.event.is_warning)
+            first = next(waiting for waiting in due if waiting.event.key == wanted.event.key)
             return self._waiting.pop(_subject(first.event))
 
     def put_back(self, taken: Waiting) -> None:
@@ -412,10 +422,10 @@ class EventQueue:
             newer = self._waiting.get(subject)
             if newer is None:
                 self._waiting[subject] = taken
+                self._waiting.move_to_end(subject, last=False)
             else:
                 newer.count += taken.count
                 newer.since = taken.since
-            self._waiting.move_to_end(subject, last=False)
 
     def wrote(self, taken: Waiting) -> None:
         """Count the write of *taken* against the budget, and keep its subject quiet for a while."""

@@ -81,8 +81,10 @@ class LogWriter:
             self._lines.append(line)
             self._waiting_bytes += len(line)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="log", daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._run, name="log", daemon=True)
+                with suppress(RuntimeError):  # at the limit of threads: the next line tries again
+                    thread.start()
+                    self._thread = thread
             self._changed.notify_all()
         return len(text)
 
@@ -153,16 +155,17 @@ class LogWriter:
 class LogCopy:
     """The last lines of the log in a private file, for a person who asks later.
 
-    The file is never followed through a link. What cannot be kept is left out.
+    The file is never followed through a link, and made again where it was removed. What cannot be
+    kept is left out.
     """
 
     def __init__(self, path: Path) -> None:
         """Open *path*, and the directory that it is in if need be."""
         self._path = path
         self._descriptor: int | None = None
+        self._identity: tuple[int, int] | None = None
         self._bytes = 0
         with suppress(OSError):
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._open()
 
     def keep(self, line: bytes) -> None:
@@ -177,18 +180,36 @@ class LogCopy:
         self._descriptor = None
 
     def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
-        self._bytes = os.fstat(self._descriptor).st_size
+        status = os.fstat(self._descriptor)
+        self._identity, self._bytes = (status.st_dev, status.st_ino), status.st_size
 
     def _keep(self, line: bytes) -> None:
-        if self._descriptor is None:
-            return
+        if self._descriptor is None or not self._is_in_place():
+            self.close()
+            self._open()
         if self._bytes + len(line) > LOG_BYTES:
             self.close()
-            self._path.replace(self._path.with_name(self._path.name + OLDER))
+            with suppress(OSError):
+                self._path.replace(self._path.with_name(self._path.name + OLDER))
             self._open()
+        assert self._descriptor is not None, "it was opened"
+        if self._bytes + len(line) > LOG_BYTES:  # it could not be renamed
+            os.ftruncate(self._descriptor, 0)
+            self._bytes = 0
         self._bytes += os.write(self._descriptor, line[:LOG_BYTES])
+
+    def _is_in_place(self) -> bool:
+        """Return whether the path still leads to the open file: a person may have removed it."""
+        try:
+            status = self._path.lstat()
+        except FileNotFoundError:
+            return False
+        except OSError:  # a closed directory, in which no other file could be opened
+            return True
+        return (status.st_dev, status.st_ino) == self._identity
 
 
 def unblock_stderr() -> None:

@@ -27,8 +27,10 @@ class ExpectedGpus:
         count: whole GPUs; 0 expects none in particular.
         source: what says so, for a person.
         is_set: whether a setting says so, which decides alone.
+        doubt: why a greater count can be lost, a clause; ``None`` if none can be.
     """
 
     count: Annotated[int, Range(0, MAX_GPUS)]
     source: str
     is_set: bool = False
+    doubt: str | None = None

@@ -262,7 +262,7 @@ ROWS: tuple[Row, ...] = (
 
 
 TABLE_VERSION = "2025-10"
-"""Edition of NVIDIA's catalogue that the table follows; it is part of every health file."""
+"""Edition of NVIDIA's catalogue that the table follows."""
 
 
 CATALOGUE_URL = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"

@@ -79,7 +79,7 @@ def expected_gpus(snapshot: Snapshot) -> ExpectedGpus | None:
     """Return how many GPUs the machine should have; ``None`` where nothing says so.
 
     A setting decides; otherwise the greatest of what the instance type has and what the machine
-    has had.
+    has had, or what is certain if both have as many.
     """
     known = snapshot.expected_gpus
     if known is not None and known.is_set:
@@ -87,8 +87,13 @@ def expected_gpus(snapshot: Snapshot) -> ExpectedGpus | None:
     node = snapshot.node_status
     labels = (None if node is None else node.labels) or {}
     named = (snapshot.product_name, labels.get(INSTANCE_TYPE))
-    found = [known, *(gpus_of_type(name) for name in named)]
-    return max((it for it in found if it is not None), key=lambda it: it.count, default=None)
+    return greatest(known, *(gpus_of_type(name) for name in named))
+
+
+def greatest(*counts: ExpectedGpus | None) -> ExpectedGpus | None:
+    """Return the greatest of *counts*, a certain one of equals; ``None`` of none."""
+    known = (count for count in counts if count is not None)
+    return max(known, key=lambda it: (it.count, it.doubt is None), default=None)
 
 
 def absent_gpus(snapshot: Snapshot) -> int | None:

@@ -17,6 +17,7 @@ from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kubeapi.slices import SliceWatch
 from nodetopo.machines.bundled import machine
+from nodetopo.model.dra import DRIVER
 from nodetopo.model.gpu_health import GpuHealth, HealthView
 from nodetopo.model.notice import Notice
 from tests.components.dra.fake_slices import FakeSliceApi
@@ -481,6 +482,20 @@ def test_a_driver_that_is_off_withdraws_its_slices_and_ends_with_the_last_claim(
     with pytest.raises(InputError, match="dra is off on this node"):
         off.loop.prepared.prepare(off.allocate("2", name))
     assert off.loop.prepared.unprepare("1")
+    assert off.loop.step() is None
+
+
+def test_a_driver_that_is_off_waits_for_pods_whose_claims_are_not_known(
+    start: Start, home: Path
+) -> None:
+    (home / "claims.json").write_text("{")
+    off = start(is_off=True, is_answered=False)
+    assert off.reasons == ["StateFileUnusable"]
+    assert off.loop.step() is not None
+    off.kubelet.pods = [pod(claimed=(by_claim(DRIVER),))]
+    assert off.loop.step() is not None
+    off.kubelet.pods = ()
+    off.loop._held.look()
     assert off.loop.step() is None
 
 

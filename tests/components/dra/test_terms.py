@@ -9,6 +9,9 @@ from nodetopo.components.dra.terms import needs_driver
 from nodetopo.errors import InputError
 from tests.kernel.running import component_of, kernel_of, loops, running, with_settings
 
+FILE = '{"schema": "nodetopo-claims/v1", "pool": "gpu-1", "claims": [%s]}'
+CLAIM = '{"uid": "1", "namespace": "ml", "name": "c", "devices": []}'
+
 
 @pytest.mark.parametrize("offer", ["auto", "always", "never"])
 def test_slices_are_followed_whatever_is_offered_for_that_may_change(
@@ -35,10 +38,12 @@ def test_no_slices_are_followed_for_one_look_or_without_an_api_server(
     ("text", "is_needed"),
     [
         (None, False),
-        ("{", False),
-        ("[]", False),
-        ('{"claims": []}', False),
-        ('{"claims": [{"uid": "1"}]}', True),
+        (FILE % "", False),
+        (FILE % CLAIM, True),
+        ("{", True),
+        ("[]", True),
+        (FILE.replace("v1", "v2") % "", True),
+        (FILE.replace("[", '[], "is_complete": false, "a": [') % "", True),
     ],
 )
 def test_our_dra_driver_runs_on_for_the_claims_that_it_left(
@@ -57,7 +62,7 @@ def test_our_dra_driver_runs_on_for_the_claims_that_it_left(
 def test_containers_of_claims_that_are_left_need_names_of_gpus(
     tmp_path: Path, *, dra: bool, has_claims: bool
 ) -> None:
-    (tmp_path / "claims.json").write_text('{"claims": [{"uid": "1"}]}')
+    (tmp_path / "claims.json").write_text(FILE % CLAIM)
     with running("gpus", "dra", dra=dra, health_file=tmp_path / "health.json") as kernel:
         assert kernel.gpus is not None
         assert kernel.gpus.has_claims is has_claims

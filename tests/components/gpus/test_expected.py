@@ -1,15 +1,19 @@
 """How many GPUs the machine should have."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodetopo.checks.rule import Verdict
 from nodetopo.components.gpus.expected import ExpectedGpuCount, expected_here
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.machines.bundled import machine
 from nodetopo.model.operator_labels import INSTANCE_TYPE
 from nodetopo.model.snapshot import Snapshot
+from tests.components.audit.judge import result
+from tests.failing_files import failing
 
 DGX = machine("dgx-h100")
 SETTINGS = Settings(node_name="n")
@@ -54,10 +58,105 @@ def test_another_machine_begins_again(tmp_path: Path) -> None:
     assert expected(ExpectedGpuCount(SETTINGS, state), other) == 7
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"schema": "x", "gpus": 9}', '{"gpus": -1}'])
-def test_a_file_that_is_no_such_document_is_replaced(tmp_path: Path, text: str) -> None:
+DAMAGED = ["", "{", '{"schema": "x", "gpus": 9}', '{"gpus": -1}']
+NEWER = '{"schema": "nodetopo-gpu-count/v2", "release": "9.1.0", "gpus": 8}'
+
+
+def verdict(snapshot: Snapshot) -> Verdict:
+    """Return what the check of the number says."""
+    return result("PCI-010", snapshot).verdict
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_of_a_file_that_is_not_understood_the_count_is_not_known(tmp_path: Path, text: str) -> None:
+    path, state = tmp_path / "gpu-count.json", tmp_path / "health.json"
+    path.write_text(text)
+    for _ in range(2):  # a restart decides nothing
+        counter = ExpectedGpuCount(SETTINGS, state)
+        assert verdict(counter.put_into(FEWER)) is Verdict.UNKNOWN
+        assert verdict(replace(FEWER, expected_gpus=expected_here(SETTINGS, state))) is (
+            Verdict.UNKNOWN
+        )
+        assert verdict(counter.put_into(FEWER)) is Verdict.UNKNOWN
+    if text == NEWER:
+        assert path.read_text() == text
+        assert list(tmp_path.iterdir()) == [path]
+    else:
+        assert (tmp_path / "gpu-count.json.bad").read_text() == text
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_the_damage_is_reported_once(tmp_path: Path, text: str) -> None:
     (tmp_path / "gpu-count.json").write_text(text)
-    assert expected(ExpectedGpuCount(SETTINGS, tmp_path / "health.json"), FEWER) == 7
+    counter = ExpectedGpuCount(SETTINGS, tmp_path / "health.json")
+    counter.put_into(FEWER)
+    counter.put_into(FEWER)
+    (notice,) = counter.notices()
+    assert notice.reason == "StateFileUnusable"
+    assert "number of GPUs that the machine should have" in notice.message
+    assert ("release 9.1.0" in notice.message) is (text == NEWER)
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_a_larger_count_decides(tmp_path: Path, text: str) -> None:
+    (tmp_path / "gpu-count.json").write_text(text)
+    state = tmp_path / "health.json"
+    ExpectedGpuCount(SETTINGS, state).put_into(replace(FEWER, gpus=(), pci_gpus=None))
+    if text != NEWER:  # whose count is not kept over a restart
+        ExpectedGpuCount(SETTINGS, state).put_into(FEWER)
+    counter = ExpectedGpuCount(SETTINGS, state)
+    counter.put_into(FEWER)
+    assert verdict(counter.put_into(DGX)) is Verdict.PASS
+    assert verdict(counter.put_into(FEWER)) is Verdict.FAIL
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_a_person_decides(tmp_path: Path, text: str) -> None:
+    path, state = tmp_path / "gpu-count.json", tmp_path / "health.json"
+    path.write_text(text)
+    counter = ExpectedGpuCount(SETTINGS, state)
+    counter.put_into(FEWER)
+    path.unlink()
+    assert verdict(counter.put_into(FEWER)) is Verdict.PASS
+    assert verdict(ExpectedGpuCount(SETTINGS, state).put_into(FEWER)) is Verdict.PASS
+    path.write_text(text)
+    setting = ExpectedGpuCount(SETTINGS.but(expect_gpus=8), state)
+    assert verdict(setting.put_into(FEWER)) is Verdict.FAIL
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_running_daemon_knows_the_count_and_writes_it_again(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gpu-count.json"
+    counter = ExpectedGpuCount(SETTINGS, tmp_path / "health.json")
+    counter.put_into(DGX)
+    path.write_text(text)
+    assert verdict(counter.put_into(FEWER)) is Verdict.FAIL
+    assert expected(ExpectedGpuCount(SETTINGS, tmp_path / "health.json"), FEWER) == 8
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_file_that_cannot_be_read_is_not_absent(tmp_path: Path, code: int) -> None:
+    state = tmp_path / "health.json"
+    ExpectedGpuCount(SETTINGS, state).put_into(DGX)
+    with failing(tmp_path, code, reads=True, writes=False):
+        counter = ExpectedGpuCount(SETTINGS, state)
+        assert verdict(counter.put_into(FEWER)) is Verdict.UNKNOWN
+    assert verdict(counter.put_into(FEWER)) is Verdict.FAIL
+
+
+def test_a_count_that_cannot_be_saved_is_kept_in_memory(tmp_path: Path) -> None:
+    counter = ExpectedGpuCount(SETTINGS, tmp_path / "health.json")
+    with failing(tmp_path, errno.EROFS, reads=False, writes=True):
+        counter.put_into(DGX)
+        assert verdict(counter.put_into(FEWER)) is Verdict.FAIL
+
+
+def test_the_instance_type_knows_a_count_that_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "gpu-count.json").write_text("{")
+    counter = ExpectedGpuCount(SETTINGS, tmp_path / "health.json")
+    counter.note({INSTANCE_TYPE: "a3-highgpu-8g"})
+    assert verdict(counter.put_into(DGX)) is Verdict.PASS
+    assert verdict(counter.put_into(FEWER)) is Verdict.FAIL
 
 
 def test_a_machine_of_which_pci_was_never_read_has_no_expectation() -> None:

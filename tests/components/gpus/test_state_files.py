@@ -50,4 +50,4 @@ def test_a_place_that_cannot_be_written_is_named_once(tmp_path: Path) -> None:
     with capture_logs() as logs:
         known.save(GPUS)
         known.save(GPUS)
-    assert [line["event"] for line in logs] == ["GPUs not remembered"]
+    assert [line["event"] for line in logs] == ["state not saved"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nodetopo.components.rdma.component import Hcas
 from nodetopo.deviceplugin.fake_kubelet import AllocateView, ResourceView
 from nodetopo.errors import InputError, UnreadableError
 from nodetopo.model.snapshot import Snapshot
@@ -15,6 +16,7 @@ from tests.components.gpus.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
 from tests.generous_deadlines import PATIENCE_S
+from tests.kernel.running import component_of
 
 GPU, HCA = "nvidia.com/gpu", "rdma/hca_shared_devices_a"
 HGX = node("h100x8-nvswitch-2numa-8cx7")
@@ -439,6 +441,71 @@ def test_pairs_can_be_turned_on_and_off(config: Any) -> None:
         served.reconfigure(rdma_config=config())
         assert served.listed(GPU, HCA) == {GPU: 8, HCA: 16}
         assert served.lacks(PAIR)
+
+
+VM = node("h100x8-vm-2numa-8vf")
+"""No HCA is nearer to one GPU of its socket than to another."""
+
+
+def late_pairs(served: ServedNode) -> dict[str, str]:
+    """Return the pairs of a node on which an HCA appears after the first offer."""
+    hcas = VM.hcas or ()
+    served.plugins.take(replace(VM, hcas=(*hcas[:3], *hcas[4:])))
+    served.listed(PAIR)
+    served.plugins.take(VM)
+    assert eventually(lambda: served.listed(PAIR) == {PAIR: 8})
+    return dict(served.hcas._pairs.hcas)
+
+
+def test_a_restart_keeps_the_pairs_that_running_pods_have(tmp_path: Path) -> None:
+    settings = {"gpu_hca_resource": PAIR}
+    with serving_node(**settings, health_file=tmp_path / "health.json") as served:
+        before = late_pairs(served)
+    with serving_node(**settings) as served:
+        served.plugins.take(VM)
+        assert served.hcas._pairs.hcas != before, "else nothing is shown"
+    with serving_node(**settings, health_file=tmp_path / "health.json") as served:
+        served.plugins.take(VM)
+        assert served.hcas._pairs.hcas == before
+
+
+def test_a_pair_whose_hca_is_late_again_waits_for_it(config: Any, tmp_path: Path) -> None:
+    settings = {"rdma_config": config(), "gpu_hca_resource": PAIR}
+    with serving_node(**settings, health_file=tmp_path / "health.json") as served:
+        served.plugins.take(HGX)
+        served.listed(PAIR)
+        before = dict(served.hcas._pairs.hcas)
+    (tmp_path / "hcas.json").unlink(missing_ok=True)
+    with serving_node(**settings, health_file=tmp_path / "health.json") as served:
+        served.plugins.take(replace(HGX, hcas=(HGX.hcas or ())[1:]))
+        assert served.listed(PAIR) == {PAIR: 8}
+        late = [device.id for device in view(served, PAIR).devices if not device.is_healthy]
+        assert late == [HGX.gpus[0].id]
+        served.plugins.take(HGX)
+        assert eventually(lambda: all(one.is_healthy for one in view(served, PAIR).devices))
+        assert served.hcas._pairs.hcas == before
+
+
+def test_a_reload_keeps_the_pairs() -> None:
+    with serving_node(gpu_hca_resource=PAIR) as served:
+        before = late_pairs(served)
+        served.reconfigure()
+        assert served.lacks(PAIR)
+        served.reconfigure(gpu_hca_resource=PAIR)
+        assert served.listed(PAIR) == {PAIR: 8}
+        assert served.hcas._pairs.hcas == before
+
+
+def test_lost_pairs_are_reported(config: Any, tmp_path: Path) -> None:
+    (tmp_path / "pairs.json").write_text("{")
+    settings = {"rdma_config": config(), "gpu_hca_resource": PAIR}
+    with serving_node(**settings, health_file=tmp_path / "health.json") as served:
+        (notice,) = component_of(served.kernel, Hcas).notices()
+        assert notice.reason == "StateFileUnusable"
+        assert notice.message.startswith("pairs of GPUs and HCAs: ")
+        served.plugins.take(HGX)
+        assert served.listed(PAIR) == {PAIR: 8}
+    assert (tmp_path / "pairs.json.bad").read_text() == "{"
 
 
 @pytest.mark.parametrize("name", [GPU, HCA])

@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.errors import UnreadableError
 from nodetopo.model.dra import DRIVER, ClaimedDevice
 from nodetopo.model.node import unshared
@@ -45,10 +46,12 @@ class Holdings:
     Attributes:
         devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
         claimed: devices of other drivers' claims, sorted.
+        own: devices of our driver's claims.
     """
 
     devices: frozenset[str] = frozenset()
     claimed: tuple[ClaimedDevice, ...] = ()
+    own: tuple[ClaimedDevice, ...] = ()
 
     def gpus(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
         """Return the ids of the GPUs that device plugins gave out, each with the UUIDs of it."""
@@ -105,7 +108,7 @@ class HeldDevices:
     def keep_up(self) -> None:
         """Look if the devices may have changed, or the last look failed."""
         stamp = sockets.identity(self._checkpoint)
-        is_blind = stamp is None and not self._checkpoint.parent.is_dir()
+        is_blind = stamp is None and not is_directory(self._checkpoint.parent)
         is_due = is_blind or self._clock() >= self._due
         if is_due or not self._is_answered or stamp != self._stamp:
             self.look()
@@ -124,11 +127,11 @@ class HeldDevices:
                 return self._known
             self._logged.ended()
             self._is_answered, self._problem = True, None
+            claimed = tuple(device for pod in pods for device in pod.claimed)
             holdings = Holdings(
                 devices=frozenset(unshared(device.id) for pod in pods for device in pod.devices),
-                claimed=tuple(
-                    device for pod in pods for device in pod.claimed if device.driver != DRIVER
-                ),
+                claimed=tuple(device for device in claimed if device.driver != DRIVER),
+                own=tuple(device for device in claimed if device.driver == DRIVER),
             )
             if holdings != self._known:
                 self._known = holdings

@@ -18,7 +18,7 @@ from nodetopo.backoff import API_RETRY_S, Backoff
 from nodetopo.components.dra.conditions import ConditionsKeeper
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.driver.claims import claim_reader
-from nodetopo.components.dra.driver.prepared import GIVE_UP_S, PreparedClaims
+from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
 from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, DraServicer
 from nodetopo.components.dra.foreign import ForeignDevices
@@ -33,7 +33,7 @@ from nodetopo.components.dra.slices import Group
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.kernel.loops import PeriodicLoop
 from nodetopo.kubeapi.apply import connection
-from nodetopo.model.dra import DRIVER
+from nodetopo.model.dra import DRIVER, ClaimedDevice
 from nodetopo.model.notice import Notice
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.outage import Outage
@@ -111,6 +111,7 @@ class DraLoop(PeriodicLoop):
         self._served = ServedFields(connect)
         self._publisher = SlicePublisher(node, connect, self._served)
         self._keeper = ConditionsKeeper()
+        self._report_notices = report
         self._notices = DraNotices(report)
         self._prepared = PreparedClaims(
             state_file,
@@ -119,6 +120,9 @@ class DraLoop(PeriodicLoop):
             self._backing,
             plugins.cdi_names,
             refusal=self._refusal,
+            users=self._users,
+            # After an error, the kubelet would try again only a minute later.
+            await_node=self._has_pool.wait,
         )
         self._prepared.on_change = self._wake.set
         self._prepared.is_off = is_off
@@ -190,8 +194,9 @@ class DraLoop(PeriodicLoop):
         """
         self._wake.clear()
         self._prepared.refresh()
+        self._report_notices(self._prepared.notices())
         snapshot = self._plugins.published
-        if snapshot is None and not self._prepared.claims:
+        if snapshot is None and not self._prepared.claims and self._prepared.is_complete:
             return TICK_S
         self._server.keep_up()
         self._note_newer()
@@ -331,7 +336,7 @@ class DraLoop(PeriodicLoop):
 
     def _withdraw(self) -> float | None:
         """Delete our slices; return the seconds until the next step, ``None`` at the end."""
-        if not self._prepared.claims:
+        if not self._prepared.claims and self._are_claims_over():
             structlog.get_logger().info("DRA driver ends: no claim is prepared any longer")
             return None
         slices = self._watch.slices
@@ -344,6 +349,17 @@ class DraLoop(PeriodicLoop):
         self._report(None)
         return TICK_S
 
+    def _are_claims_over(self) -> bool:
+        """Return whether no pod has a claim that is not known."""
+        if self._prepared.is_complete:
+            return True
+        self._held.keep_up()
+        return self._held.known is not None and not self._held.known.own
+
+    def _users(self) -> tuple[ClaimedDevice, ...] | None:
+        known = self._held.look()
+        return None if known is None else known.own
+
     def _failed(self, error: ApiUnavailable) -> float:
         self._publisher.errors += 1
         self._report(str(error))
@@ -352,13 +368,9 @@ class DraLoop(PeriodicLoop):
     def _backing(self, name: str) -> BackingDevices | None:
         """Return the hardware behind a device that is or was published, in any form.
 
-        A new process waits for its first scan: after an error, the kubelet would retry only a
-        minute later.
-
         Raises:
             UnreadableError: the GPUs of the node are unknown.
         """
-        self._has_pool.wait(GIVE_UP_S)
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.kubeapi.apply import Connect
 from nodetopo.kubeapi.lists import list_objects
@@ -51,7 +52,7 @@ def claims_of(socket: Path) -> Claims:
     kubelet = PodResources(socket, timeout_s=CLAIMS_TIMEOUT_S)
 
     def claims() -> tuple[ClaimedDevice, ...] | None:
-        if not socket.parent.is_dir():
+        if not is_directory(socket.parent):
             return ()
         try:
             return tuple(device for pod in kubelet.held() for device in pod.claimed)

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
+from nodetopo.components.dra.driver.claims_file import claims_document
 from nodetopo.components.dra.settings import DraSettings
-from nodetopo.deviceplugin.host_files import HostFile
-from nodetopo.errors import DecodeError, InputError
+from nodetopo.errors import InputError
 from nodetopo.kernel.component import Kernel, Start
 from nodetopo.kubeapi.access import is_known
-from nodetopo.model.codec import load_json
 
 START = Start.AT_ONCE
 
@@ -42,14 +41,11 @@ def needs_driver(kernel: Kernel) -> bool:
     if kernel.target.served_by is not None:
         return False
     file = claims_file(kernel.settings)
-    return kernel.settings.dra or (file is not None and _is_any_prepared(file))
-
-
-def _is_any_prepared(path: Path) -> bool:
-    """Return whether the file *path* of :class:`ClaimsFile` has any claims."""
-    text = HostFile(path).text()
-    try:
-        document = None if text is None else load_json(text)
-    except DecodeError:
+    if kernel.settings.dra:
+        return True
+    if file is None:
         return False
-    return isinstance(document, dict) and bool(document.get("claims"))
+    saved = claims_document(file, kernel.settings.node_name).read()
+    if saved.content is None:  # a file that cannot be read must not keep GPUs from being served
+        return saved.is_damaged or saved.is_newer
+    return bool(saved.content.claims) or not saved.content.is_complete

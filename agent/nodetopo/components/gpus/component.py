@@ -19,8 +19,8 @@ from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
 from nodetopo.components.gpus.scan_loop import ScanLoop
 from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
-from nodetopo.deviceplugin.boot_file import read_boot_id
 from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.state_file import read_boot_id
 from nodetopo.footprint import give_back
 from nodetopo.kernel.component import Component, Kernel, Metadata, labels_of
 from nodetopo.kernel.events import PodEventPublisher
@@ -62,12 +62,13 @@ class Gpus(Component):
         if self.health is not None:
             kernel.nvml_events.subscribe(self.health.take_events)
         self._follow_pods(kernel)
+        self._known = configured_gpus(settings, boot_id)
         self.plugins = PluginSet(
             settings,
             target.socket_dir,
             load_table(settings),
             is_simulated=not target.is_real or target.served_by is not None,
-            known=configured_gpus(settings, boot_id),
+            known=self._known,
             companion=lambda: kernel.companion,
             requesters=kernel.requesters,
             pods=self.pods if settings.pod_policies else None,
@@ -133,6 +134,10 @@ class Gpus(Component):
             yield from self.health.notices()
         if self.pause is not None:
             yield from self.pause.notices()
+        if self.expected is not None:
+            yield from self.expected.notices()
+        if self._known is not None:
+            yield from self._known.notices()
         plugins, current = self.plugins, self.kernel.store.current
         yield from self._offer_notices.of_hand_over(plugins.hand_over)
         yield from self._offer_notices.of_plugins(plugins.states)

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodetopo.components.gpus.settings import GpuSettings
-from nodetopo.components.gpus.state_files import COUNT_FILE, GpuCountFile
+from nodetopo.components.gpus.state_files import COUNT_FILE, GpuCount, GpuCountFile
+from nodetopo.model.notice import Notice
 from nodetopo.model.operator_labels import INSTANCE_TYPE
 from nodetopo.model.presence import ExpectedGpus
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.topology.presence import gpus_of_type, present_gpus
+from nodetopo.topology.presence import gpus_of_type, greatest, present_gpus
 
 
 class ExpectedGpuCount:
@@ -24,7 +25,7 @@ class ExpectedGpuCount:
         self._setting = settings.expect_gpus
         path = _count_file(settings, state)
         self._file = None if path is None else GpuCountFile(path)
-        self._most: int | None = None
+        self._most: GpuCount | None = None
         self._type: str | None = None
 
     def note(self, labels: Mapping[str, str]) -> None:
@@ -42,9 +43,12 @@ class ExpectedGpuCount:
         if self._file is not None:
             self._most = self._file.most(present, snapshot.product_name)
         elif present is not None:
-            self._most = max(present, self._most or 0)
-        found = [expected_by_history(self._most), gpus_of_type(self._type)]
-        return max((count for count in found if count), key=lambda it: it.count, default=None)
+            self._most = GpuCount(gpus=max(present, self._most.gpus if self._most else 0))
+        return greatest(expected_by_history(self._most), gpus_of_type(self._type))
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice about the file since the last call, and forget it."""
+        return () if self._file is None else self._file.notices()
 
 
 def expected_by_setting(count: int) -> ExpectedGpus:
@@ -52,9 +56,12 @@ def expected_by_setting(count: int) -> ExpectedGpus:
     return ExpectedGpus(count=count, source="`expect-gpus` says", is_set=True)
 
 
-def expected_by_history(most: int | None) -> ExpectedGpus | None:
-    """Return that the machine has had *most* GPUs; ``None`` if unknown."""
-    return ExpectedGpus(count=most, source="the machine has had") if most else None
+def expected_by_history(most: GpuCount | None) -> ExpectedGpus | None:
+    """Return that the machine has had *most* GPUs; ``None`` if it has had none."""
+    if most is None or (most.is_certain and not most.gpus):
+        return None
+    doubt = None if most.is_certain else "the file of the count was damaged, or cannot be used"
+    return ExpectedGpus(count=most.gpus, source="the machine has had", doubt=doubt)
 
 
 def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | None:
@@ -62,8 +69,7 @@ def expected_here(settings: GpuSettings, state: Path | None) -> ExpectedGpus | N
     if settings.expect_gpus is not None:
         return expected_by_setting(settings.expect_gpus)
     path = _count_file(settings, state)
-    saved = None if path is None else GpuCountFile(path).load()
-    return None if saved is None else expected_by_history(saved.gpus)
+    return None if path is None else expected_by_history(GpuCountFile(path).load())
 
 
 def _count_file(settings: GpuSettings, state: Path | None) -> Path | None:

@@ -1,24 +1,18 @@
 """Files that outlive the process: the health of GPUs, and which GPUs there were."""
 
-import json
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import structlog
-
 from nodetopo.components.gpus.health.saved import decode, encode, verdicts
 from nodetopo.components.gpus.health.state import HealthState
-from nodetopo.deviceplugin.boot_file import BootFile
-from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
-from nodetopo.errors import DecodeError
-from nodetopo.model.codec import load_json
+from nodetopo.deviceplugin.host_files import is_directory
+from nodetopo.deviceplugin.state_file import StateFile, boot_file
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.limits import MAX_GPUS, Range
-from nodetopo.model.plain import from_plain, to_plain
-from nodetopo.outage import Outage
+from nodetopo.model.notice import Notice
+from nodetopo.model.state_document import opened, sealed
 
 SCHEMA = "nodetopo-gpus/v1"
 
@@ -28,8 +22,20 @@ COUNT_FILE = "gpu-count.json"
 """Beside the health file: how many GPUs the machine has had."""
 
 
+def health_document(path: Path) -> StateFile[HealthState]:
+    """Return the file *path* of the health of GPUs."""
+    return StateFile(
+        path,
+        what="health of GPUs",
+        loss="all GPUs are Unhealthy until scans have shown no fault",
+        encode=encode,
+        decode=decode,
+        mode=0o600,
+    )
+
+
 class HealthFile:
-    """Reads and writes the health of GPUs; a problem with the file is logged once and tolerated.
+    """The health of GPUs in a file that a person may remove and another program may damage.
 
     Attributes:
         damage: why :meth:`load` could not read the file's content; ``None`` if it could, or without
@@ -39,10 +45,9 @@ class HealthFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: str | None = None
-        self._file = HostFile(path, mode=0o600)
-        self._content: bytes | None = None  # as last read or written
+        self._file = health_document(path)
+        self._last: HealthState | None = None  # as read or written
         self._is_there = False
-        self._problem = Outage()
 
     @property
     def is_there(self) -> bool:
@@ -50,74 +55,42 @@ class HealthFile:
         return self._is_there
 
     def load(self) -> HealthState | None:
-        """Return the saved state; ``None`` without a usable file.
-
-        An invalid document, or one of a later version, is renamed: ``.bad`` is appended to its
-        name.
-        """
-        try:
-            content = self._file.content()
-            if len(content) > MAX_BYTES:
-                raise DecodeError("", f"larger than {MAX_BYTES >> 20} MiB")  # noqa: TRY301
-            state = decode(content.decode("utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            self.damage = str(error)
-            self._report("health file not read", self.damage)
-            return None
-        except (DecodeError, UnicodeDecodeError) as error:
-            self.damage = str(error)
-            self._report("health file not understood", self.damage)
-            with suppress(OSError):
-                self.path.replace(self.path.with_name(f"{self.path.name}.bad"))
-            return None
-        self._content, self._is_there = content, True
-        return state
+        """Return the saved state; ``None`` without a usable file."""
+        saved = self._file.load()
+        self.damage, self._last = saved.problem, saved.content
+        self._is_there = saved.content is not None
+        return saved.content
 
     def save(self, state: HealthState) -> bool:
         """Write *state* atomically; return whether that succeeded."""
-        text = encode(state)
-        problem = self._file.write(text)
-        if problem is not None:
-            self._report("health file not written", problem)
+        if not self._file.save(state):
             return False
-        self._content, self._is_there = text.encode(), True
-        self._problem.ended()
+        self._last, self._is_there = state, True
         return True
 
-    def was_damaged(self, state: HealthState) -> bool:
-        """Return whether the file holds neither its last known content nor *state*.
+    def damage_since(self, state: HealthState) -> str | None:
+        """Return why the file has neither *state* nor its last known content; ``None`` if it has.
 
         Another instance of this program on the node can write the same file: its verdicts on the
-        same GPUs differ only in their times, and are kept.
+        same GPUs differ only in their times, and are kept. So is a file of a newer schema.
         """
-        if not self._is_there:
-            return False
-        try:
-            content = self._file.content()
-            if content == self._content:
-                return False
-            return verdicts(decode(content.decode("utf-8"))) != verdicts(state)
-        except FileNotFoundError:
-            return False
-        # A directory, a link, a pipe, an unreadable file, or another document.
-        except (OSError, DecodeError, UnicodeDecodeError):
-            return True
+        saved = self._file.read()
+        if not self._is_there or saved.is_absent or saved.is_newer:
+            return None
+        if saved.content is None:
+            return saved.problem
+        is_same = saved.content == self._last or verdicts(saved.content) == verdicts(state)
+        return None if is_same else f"{self.path} was changed by another program"
 
     def was_removed(self) -> bool:
         """Return whether the file was removed; true once for each removal.
 
-        A removed directory does not count, nor does its return.
+        A removed directory does not count, nor does its return, or a file that cannot be seen.
         """
-        if not self._is_there or self.path.exists():
+        if not self._is_there or not self._file.read().is_absent:
             return False
         self._is_there = False
-        return self.path.parent.is_dir()
-
-    def _report(self, event: str, problem: str) -> None:
-        if self._problem.failed(problem):
-            structlog.get_logger().warning(event, path=str(self.path), problem=problem)
+        return is_directory(self.path.parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,53 +101,70 @@ class _Gpus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Count:
-    """The content of :class:`GpuCountFile`: the highest GPU count of the machine *machine*."""
+class GpuCount:
+    """How many GPUs a machine has had.
 
-    schema: str
+    Attributes:
+        machine: its DMI name; ``None`` if unknown.
+        is_certain: whether no earlier, greater count can be lost.
+    """
+
     gpus: Annotated[int, Range(0, MAX_GPUS)]
     machine: str | None = None
+    is_certain: bool = True
 
 
 class GpuCountFile:
     """Remembers over reboots how many GPUs the machine has had on PCI; one thread uses it.
 
     Where the machine has another DMI name than in the file, the file is another machine's. Removing
-    the file forgets the number.
+    the file forgets the number. While the file's number is unknown, so is the machine's, until
+    there are more GPUs than at first.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = HostFile(path)
-        self._problem = Outage()
-        self._known: _Count | None = None
+        self._file = StateFile(
+            path,
+            what="number of GPUs that the machine should have",
+            loss="a GPU that is missing now is not reported; set `expect-gpus`, or remove the file "
+            "once all GPUs are there",
+            encode=lambda count: sealed(COUNT_SCHEMA, count),
+            decode=lambda text: opened(GpuCount, text, COUNT_SCHEMA),
+        )
+        self._known: GpuCount | None = None
+        self._is_there = self._is_saved = False
 
-    def most(self, present: int | None, machine: str | None) -> int | None:
+    def most(self, present: int | None, machine: str | None) -> GpuCount | None:
         """Return the most GPUs so far, *present* of them now; ``None`` where none was ever seen."""
-        if self._known is None or not self._path.exists():
-            self._known = self.load()
-        saved = self._known
-        if saved is not None and None not in (saved.machine, machine) and saved.machine != machine:
-            saved = None
-        before = 0 if saved is None else saved.gpus
-        if present is not None and present > before:
-            saved = _Count(schema=COUNT_SCHEMA, gpus=present, machine=machine)
-            problem = self._file.write(json.dumps(to_plain(saved)) + "\n")
-            if self._problem.changed(problem) and problem is not None:
-                structlog.get_logger().warning("GPU count not saved", problem=problem)
-        self._known = saved
-        return None if saved is None else saved.gpus
+        known = self._known
+        saved = self._file.load(is_known=known is not None)
+        if saved.content is not None:
+            unsaved = 0 if known is None or self._is_saved else known.gpus
+            known = replace(saved.content, gpus=max(saved.content.gpus, unsaved))
+        elif saved.is_absent and self._is_there:  # a person removed it
+            known = None
+        elif saved.problem is not None and known is None:
+            known = GpuCount(gpus=0, machine=machine, is_certain=False)
+        if known is not None and None not in (known.machine, machine) and known.machine != machine:
+            known = None
+        if present is not None and (known is None or present > known.gpus):
+            is_certain = known is None or known.is_certain or known.gpus > 0
+            known = GpuCount(gpus=present, machine=machine, is_certain=is_certain)
+        self._known = known
+        may_write = saved.problem is None or saved.is_damaged
+        self._is_saved = known is not None and may_write and self._file.save(known)
+        self._is_there = self._is_saved or not saved.is_absent
+        return known
 
-    def load(self) -> _Count | None:
-        """Return the file's content; ``None`` without a usable file."""
-        text = self._file.text()
-        if text is None:
-            return None
-        try:
-            document = from_plain(_Count, load_json(text), [])
-        except DecodeError:
-            return None
-        return document if document.schema == COUNT_SCHEMA else None
+    def load(self) -> GpuCount | None:
+        """Return the file's content, and touch nothing; ``None`` without a file."""
+        saved = self._file.read()
+        is_known = saved.problem is None
+        return saved.content if is_known else GpuCount(gpus=0, is_certain=False)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice since the last call, and forget it."""
+        return self._file.notices()
 
 
 class KnownGpus:
@@ -188,13 +178,18 @@ class KnownGpus:
     """
 
     def __init__(self, path: Path, boot_id: str) -> None:
-        self._file = BootFile(
-            path, _Gpus, schema=SCHEMA, boot_id=boot_id, problem="GPUs not remembered"
+        self._file = boot_file(
+            path,
+            _Gpus,
+            what="GPUs of this boot",
+            schema=SCHEMA,
+            boot_id=boot_id,
+            loss="a GPU that is lost now leaves the node's capacity",
         )
 
     def load(self) -> tuple[Gpu, ...]:
         """Return the GPUs that this boot is known to have had; none without such a file."""
-        content = self._file.load()
+        content = self._file.load().content
         return () if content is None else content.gpus
 
     def save(self, gpus: Sequence[Gpu]) -> None:
@@ -212,3 +207,7 @@ class KnownGpus:
             for gpu in gpus
         )
         self._file.save(_Gpus(gpus=kept))
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice since the last call, and forget it."""
+        return self._file.notices()

@@ -10,6 +10,7 @@ import structlog
 from nodetopo.components.rdma.joint import JointPlacement, Kind
 from nodetopo.components.rdma.resources import RdmaResource, key_of
 from nodetopo.deviceplugin.devices import PluginDevice
+from nodetopo.deviceplugin.host_files import exists
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.service import Answers
 from nodetopo.deviceplugin.settings import NumaReport
@@ -67,10 +68,7 @@ class RdmaSettings:
         """Whether the host has the device of librdmacm; reads sysfs."""
         if self.sysfs_root is None:
             return True
-        try:
-            return (self.sysfs_root / "class" / "misc" / CONNECTION_MANAGER).exists()
-        except OSError:
-            return False
+        return exists(self.sysfs_root / "class" / "misc" / CONNECTION_MANAGER)
 
 
 class JointGpuAnswers:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import structlog
 
 from nodetopo.components.rdma.answers import JointGpuAnswers
-from nodetopo.components.rdma.composite import PairAnswers, Pairs, paired, with_pairs
+from nodetopo.components.rdma.composite import PairAnswers, Pairs, SavedPairs, paired, with_pairs
 from nodetopo.components.rdma.health.monitor import HcaHealthMonitor
 from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.plan import RdmaPlan
@@ -16,9 +16,11 @@ from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
 from nodetopo.deviceplugin.service import Answers, Prefer
+from nodetopo.deviceplugin.state_file import StateFile
 from nodetopo.kernel.offers import Choice
 from nodetopo.kernel.places import Places
 from nodetopo.kernel.requester import Requesters
+from nodetopo.model.notice import Notice
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.pairing import Pairing
 
@@ -32,6 +34,7 @@ class HcaCompanion:
     Args:
         health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
         requesters: find the container of a call; ``None`` where it is always guessed.
+        file: keeps pairs across restarts; ``None`` keeps them in memory.
     """
 
     def __init__(
@@ -41,12 +44,16 @@ class HcaCompanion:
         health: HcaHealthMonitor | None = None,
         *,
         requesters: Requesters | None = None,
+        file: StateFile[SavedPairs] | None = None,
     ) -> None:
         self.joint = JointPlacement(requesters=requesters)
         self._plan = plan
         self._health = health
         known = () if health is None else health.known
         self._hcas = HcaPlugins(places, self.joint, known, requesters)
+        self._file = file
+        saved = None if file is None else file.load().content
+        self._ever_paired: Mapping[str, str] = {} if saved is None else saved.hcas
         self._pairs = Pairs(hcas=MappingProxyType({}))
         self._pairing = Pairing(snapshot=Snapshot())
         self._log_warnings()
@@ -71,6 +78,10 @@ class HcaCompanion:
     def cdi_problem(self) -> str | None:
         """Why the CDI specification of HCAs is wrong or missing; ``None`` if it is right."""
         return self._hcas.cdi_problem
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice about the file of pairs since the last call, and forget it."""
+        return () if self._file is None else self._file.notices()
 
     def plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
         """Yield the plugins of the pools by resource."""
@@ -101,9 +112,12 @@ class HcaCompanion:
         gpus = [
             device.id for whole in offered.resources if whole.is_whole for device in whole.devices
         ]
-        self._pairs = paired(self._pairing, self._hcas.known, gpus, self._pairs.hcas, resource)
-        lost = {hca.key for hca in self._hcas.known if hca.is_lost} | self._unhealthy()
-        return with_pairs(offered, resource, self._pairs, lambda key: key not in lost)
+        self._pairs = paired(self._pairing, self._hcas.known, gpus, self._ever_paired, resource)
+        self._ever_paired = {**self._ever_paired, **self._pairs.hcas}
+        if self._file is not None:  # before a pod can have one
+            self._file.save(SavedPairs(hcas=self._ever_paired))
+        present = {hca.key for hca in self._hcas.known if not hca.is_lost} - self._unhealthy()
+        return with_pairs(offered, resource, self._pairs, present.__contains__)
 
     def identity(self, resource: str) -> object:
         """Return the way HCAs reach containers, if *resource* is the resource of the pairs."""

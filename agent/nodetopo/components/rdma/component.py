@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 from nodetopo.components.rdma.companion import HcaCompanion
+from nodetopo.components.rdma.composite import PAIRS_FILE, pairs_file
 from nodetopo.components.rdma.health.monitor import HcaLoop, configured_hca_health
 from nodetopo.components.rdma.joint_loop import JointLoop
 from nodetopo.components.rdma.plan import RdmaPlan
@@ -13,6 +14,7 @@ from nodetopo.components.rdma.settings import HcaSettings
 from nodetopo.kernel.component import QUIET_S, Component, Kernel
 from nodetopo.kernel.loops import Loop
 from nodetopo.kernel.places import Places
+from nodetopo.kernel.settings.kept import boot_state
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
 
@@ -30,8 +32,12 @@ class Hcas(Component):
         target = kernel.target
         self._is_simulated = not target.is_real or target.served_by is not None
         self.health = configured_hca_health(kernel.settings, kernel.wake.set)
+        kept = boot_state(kernel.settings, PAIRS_FILE)
         self.companion = HcaCompanion(
-            *self._planned(kernel.settings), self.health, requesters=kernel.requesters
+            *self._planned(kernel.settings),
+            self.health,
+            requesters=kernel.requesters,
+            file=None if kept is None else pairs_file(*kept),
         )
         kernel.companion = self.companion
         if self.health is not None and kernel.scans is not None:
@@ -54,8 +60,9 @@ class Hcas(Component):
         return lambda: self.companion.use(plan, places)
 
     def notices(self) -> Iterable[Notice]:
-        """Return the notices about the HCAs' health."""
-        return () if self.health is None else self.health.notices()
+        """Return the notices about the HCAs' health and the file of pairs."""
+        health = () if self.health is None else self.health.notices()
+        return (*health, *self.companion.notices())
 
     def observed(self) -> HcaReading:
         """Return the HCAs of the node, their health, and how they follow GPUs."""

@@ -1,5 +1,8 @@
 """GPUs paired with an HCA and offered as one device, for pods that need the pair.
 
+A running pod has the HCA of its pair, so that a pair outlives the process: an HCA that appeared
+late would otherwise be paired with another GPU by the next one.
+
 Two resources are two choices, and the second can only follow the first. A paired device needs no
 second choice. In return, its GPU and its HCA are in no other resource: the kubelet would not know
 that they are in use.
@@ -7,6 +10,7 @@ that they are in use.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from nodetopo.components.rdma.answers import add_variables
@@ -16,11 +20,17 @@ from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.resources import Offer, Refusal, Resource
 from nodetopo.deviceplugin.service import Answers
 from nodetopo.deviceplugin.settings import NumaReport
+from nodetopo.deviceplugin.state_file import StateFile, boot_file
 from nodetopo.model.nvlink import Closeness
 from nodetopo.rdma.identity import KnownHca
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import Pool, SharingMode
 from nodetopo.rdma.selection import select
+
+PAIRS_SCHEMA = "nodetopo-pairs/v1"
+
+PAIRS_FILE = "pairs.json"
+"""Beside the health file."""
 
 FARTHEST = Closeness.NODE
 """Beyond it the two are on different sockets, and no pair."""
@@ -32,6 +42,25 @@ class Pairs:
 
     hcas: Mapping[str, str]
     refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPairs:
+    """The content of the file of pairs: the key of an HCA by the id of its GPU."""
+
+    hcas: Mapping[str, str]
+
+
+def pairs_file(path: Path, boot_id: str) -> StateFile[SavedPairs]:
+    """Return the file *path* of the pairs of one boot."""
+    return boot_file(
+        path,
+        SavedPairs,
+        what="pairs of GPUs and HCAs",
+        schema=PAIRS_SCHEMA,
+        boot_id=boot_id,
+        loss="new pairs can have HCAs that running pods have from earlier ones: drain the node",
+    )
 
 
 def paired(
@@ -46,14 +75,14 @@ def paired(
     Args:
         pairing: of a snapshot with the HCAs of *known*, in the same order.
         gpus: ids of the GPUs that are offered whole.
-        before: existing pairs; they stay even if a part is lost.
+        before: existing pairs; they stay even if a part is lost, or not there yet.
         resource: of the pairs.
     """
     snapshot, keys = pairing.snapshot, [hca.key for hca in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
     selection = select(snapshot, [pool])
     at = {gpu.id: position for position, gpu in enumerate(snapshot.gpus)}
-    kept = {gpu: key for gpu, key in before.items() if gpu in at and key in keys}
+    kept = {gpu: key for gpu, key in before.items() if gpu in at}
     free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
     free_hcas = [
         position for position in selection.hcas[resource] if keys[position] not in kept.values()

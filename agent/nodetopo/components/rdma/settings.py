@@ -75,7 +75,11 @@ class HcaSettings(GpuSettings):
 
 def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]:
     """Return the settings that follow from the place where the daemon runs, with their origin."""
-    if not RDMA_USUAL_PLACE.is_file():
+    try:
+        is_there = RDMA_USUAL_PLACE.is_file()
+    except OSError:  # a closed directory may have one, and reading it says why that fails
+        is_there = True
+    if not is_there:
         return {}
     return {"rdma_config": (RDMA_USUAL_PLACE, "default, as that file is there")}
 

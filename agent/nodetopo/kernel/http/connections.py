@@ -117,8 +117,10 @@ class Worker:
             _, sharing = self._waiting.setdefault(request.answer_key, (request, []))
             sharing.append(connection)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._run, name=self._name, daemon=True)
+                with suppress(RuntimeError):  # at the limit: the next request tries again
+                    thread.start()
+                    self._thread = thread
             self._changed.notify()
 
     def close(self) -> None:

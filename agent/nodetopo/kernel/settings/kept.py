@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from nodetopo.deviceplugin.host_files import HostFile
+from nodetopo.deviceplugin.state_file import read_boot_id
 from nodetopo.kernel.settings.declare import key
 from nodetopo.kernel.settings.own import KernelSettings
 from nodetopo.kernel.settings.resolve import Resolved
@@ -28,6 +29,17 @@ def settings_to_plain(resolved: Resolved) -> dict[str, dict[str, str]]:
         key(name): {"value": shown(getattr(resolved.settings, name)), "origin": origin}
         for name, origin in resolved.origins.items()
     }
+
+
+def boot_state(settings: KernelSettings, name: str) -> tuple[Path, str] | None:
+    """Return the file *name* of state, and the boot that it is about; ``None`` if none is kept.
+
+    Boots that the kernel does not name count as one: by default a boot empties the directory.
+    """
+    path = health_file(settings)
+    if path is None or settings.once:
+        return None
+    return path.with_name(name), read_boot_id(settings.procfs_root) or "unknown"
 
 
 def health_file(settings: KernelSettings) -> Path | None:

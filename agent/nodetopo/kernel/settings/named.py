@@ -45,12 +45,11 @@ def listed(directory: Path) -> Mapping[str, Path]:
         InputError: it cannot be read.
     """
     try:
-        paths = sorted(directory.iterdir())
+        paths = [path for path in sorted(directory.iterdir()) if path.is_file()]
     except OSError as error:
         what = f"cannot read the configs in {directory}: {error.strerror}"
         raise InputError(what, "mount a ConfigMap there, or set another config-dir") from None
-    files = (path for path in paths if not path.name.startswith("..") and path.is_file())
-    return {path.name: path for path in files}
+    return {path.name: path for path in paths if not path.name.startswith("..")}
 
 
 def chosen(

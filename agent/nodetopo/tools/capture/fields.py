@@ -369,6 +369,7 @@ _RULES: Mapping[str, Any] = {
     "MigInstance.parent_uuid": _identity("GPU UUID"),
     "Fabric.cluster_uuid": _identity("UUID"),
     "ExpectedGpus.source": _prose,
+    "ExpectedGpus.doubt": _prose,
     "Hca.node_guid": _identity("GUID"),
     "Hca.sys_image_guid": _identity("GUID"),
     "Gid.gid": _identity("GID"),

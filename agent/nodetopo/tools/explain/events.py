@@ -88,10 +88,17 @@ NODE_EVENTS = (
     _normal("HealthForgotten", "the health file was removed"),
     _warning(
         "HealthFileDamaged",
-        "the health file isn't what the daemon wrote. While the daemon runs, it writes the file "
-        "again and loses nothing. At a start the verdicts are lost, and all GPUs are Unhealthy "
-        "(`HealthNotKnown`) until scans have shown no fault for `recovery`",
-        "find the program that wrote the file; the old content is in `health.json.bad`",
+        "the health file isn't what the daemon wrote, or cannot be read. While the daemon runs, it "
+        "writes the file again and loses nothing. At a start the verdicts are lost, and all GPUs "
+        "are Unhealthy (`HealthNotKnown`) until scans have shown no fault for `recovery`",
+        "find the program that wrote the file; the old content is in `health.json.bad`. If the "
+        "message names a newer release, roll forward, or remove the file",
+    ),
+    _warning(
+        "StateFileUnusable",
+        "a file of the daemon's state is damaged, is of a newer release, or cannot be read; the "
+        "message names the file and what is unknown without it",
+        "see [State files](install.md#state-files)",
     ),
     _warning(
         "ResourceConflict",

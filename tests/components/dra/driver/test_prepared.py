@@ -1,5 +1,7 @@
 """Claims that are prepared: once, for good, and never with a GPU of another."""
 
+import errno
+import fcntl
 import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -10,6 +12,8 @@ from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReferenc
 from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.pool import BackingDevices
 from nodetopo.errors import ApiUnavailable, InputError, UnreadableError
+from nodetopo.model.dra import DRIVER, ClaimedDevice
+from tests.failing_files import failing
 
 BACKING = {
     "gpu-1b": BackingDevices(uuids=("GPU-a",), gpus=("GPU-a",)),
@@ -27,6 +31,7 @@ class Cluster:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.allocations: dict[str, tuple[AllocatedDevice, ...]] = {}
+        self.users: Sequence[ClaimedDevice] | None = None
         self.reads = 0
         self.missing: set[str] = set()
         self.changes = 0
@@ -46,7 +51,15 @@ class Cluster:
 
     def start(self) -> PreparedClaims:
         """Return the claims as a new process sees them."""
-        prepared = PreparedClaims(self.path, "n", self.read, BACKING.get, self.names, give_up_s=0.2)
+        prepared = PreparedClaims(
+            self.path,
+            "n",
+            self.read,
+            BACKING.get,
+            self.names,
+            users=lambda: self.users,
+            give_up_s=0.2,
+        )
 
         def changed() -> None:
             self.changes += 1
@@ -137,8 +150,8 @@ def test_what_fails_leaves_nothing_prepared(cluster: Cluster) -> None:
 
 
 def test_what_cannot_be_kept_is_not_prepared(cluster: Cluster) -> None:
-    cluster.path.mkdir()
     prepared = cluster.start()
+    cluster.path.mkdir()
     with pytest.raises(UnreadableError, match="cannot write"):
         prepared.prepare(cluster.allocate("1", "gpu-1b"))
     assert prepared.claims == ()
@@ -152,12 +165,86 @@ def test_giving_up_twice_is_no_error(cluster: Cluster) -> None:
     assert cluster.start().claims == ()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other", "pool": "n", "claims": []}'])
-def test_a_file_that_is_not_understood_is_no_obstacle(cluster: Cluster, text: str) -> None:
+DAMAGED = ["", "{", "[]", '{"schema": "other", "pool": "n", "claims": []}']
+NEWER = '{"schema": "nodetopo-claims/v2", "release": "9.1.0", "pool": "n", "claims": []}'
+
+
+def used_by(device: str, claim: str) -> ClaimedDevice:
+    """Return a device of ours as the kubelet lists it."""
+    return ClaimedDevice(driver=DRIVER, pool="n", name=device, namespace="ns", claim=claim)
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_while_claims_are_unknown_only_the_kubelet_knows_free_gpus(
+    cluster: Cluster, text: str
+) -> None:
+    cluster.path.write_text(text, "utf-8")
+    for _ in range(2):  # a restart makes nothing known
+        prepared = cluster.start()
+        with pytest.raises(InputError, match="claims of running pods are not known"):
+            prepared.prepare(cluster.allocate("1", "gpu-1b"))
+        cluster.users = [used_by("gpus-1b-43", "claim-0"), used_by("mig-1", "claim-5")]
+        with pytest.raises(InputError, match=r"as gpus-1b-43 by the claim ns/claim-0 — it is"):
+            prepared.prepare(cluster.allocate("1", "gpu-1b"))
+        assert prepared.prepare(cluster.allocate("0", "gpus-1b-43")).uid == "0"
+        assert prepared.prepare(cluster.allocate("6", "mig-2")).uid == "6"
+        prepared.prepare(cluster.allocate("7", "gpu-1b", is_admin=True))
+        prepared.unprepare("0")
+        cluster.users = [used_by("gone", "claim-9")]
+        with pytest.raises(InputError, match="as gone by the claim ns/claim-9"):
+            prepared.prepare(cluster.allocate("1", "gpu-1b"))
+        cluster.users = []
+        prepared.prepare(cluster.allocate("1", "gpu-1b"))
+        for uid in "167":
+            prepared.unprepare(uid)
+        cluster.users = None
+    bad = cluster.path.with_name("claims.json.bad")
+    assert (cluster.path if text == NEWER else bad).read_text() == text
+    assert bad.exists() is (text != NEWER)
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, NEWER])
+def test_lost_claims_are_reported_once(cluster: Cluster, text: str) -> None:
     cluster.path.write_text(text, "utf-8")
     prepared = cluster.start()
-    assert prepared.claims == ()
-    assert prepared.prepare(cluster.allocate("1", "gpu-1b")).uid == "1"
+    prepared.refresh()
+    (notice,) = prepared.notices()
+    assert notice.message.startswith("prepared claims: ")
+    prepared.refresh()
+    assert prepared.notices() == ()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_claims_that_cannot_be_read_are_unknown_until_they_can(cluster: Cluster, code: int) -> None:
+    cluster.start().prepare(cluster.allocate("1", "gpu-1b"))
+    with failing(cluster.path.parent, code, reads=True, writes=True):
+        prepared = cluster.start()
+        with pytest.raises(InputError, match="claims of running pods are not known"):
+            prepared.prepare(cluster.allocate("2", "gpu-43"))
+    assert prepared.prepare(cluster.allocate("2", "gpu-43")).uid == "2"
+    assert prepared.used == {"GPU-a", "GPU-b"}
+
+
+def test_a_running_process_knows_its_claims_and_writes_them_again(cluster: Cluster) -> None:
+    prepared = cluster.start()
+    prepared.prepare(cluster.allocate("1", "gpu-1b"))
+    cluster.path.write_text("{")
+    prepared.prepare(cluster.allocate("2", "gpu-43"))
+    again = cluster.start()
+    assert [claim.uid for claim in again.claims] == ["1", "2"]
+    assert again.is_complete
+
+
+def test_a_file_system_without_locks_is_named(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    prepared = cluster.start()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(UnreadableError, match=r"cannot lock claims\.lock: No locks available"):
+        prepared.prepare(cluster.allocate("1", "gpu-1b"))
 
 
 def test_a_claim_waits_for_the_one_that_is_being_given_up(cluster: Cluster) -> None:

@@ -2,14 +2,17 @@
 
 import socket
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
+from nodetopo.components.dra.driver import prepared as prepared_module
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference
 from nodetopo.components.dra.driver.pb import dra_health_pb2 as health_pb
 from nodetopo.components.dra.driver.pb import dra_health_pb2_grpc as health_service
@@ -17,13 +20,14 @@ from nodetopo.components.dra.driver.pb import dra_health_v1_pb2 as health_v1_pb
 from nodetopo.components.dra.driver.pb import dra_health_v1_pb2_grpc as health_v1
 from nodetopo.components.dra.driver.pb import dra_pb2 as pb
 from nodetopo.components.dra.driver.pb import dra_pb2_grpc as service
-from nodetopo.components.dra.driver.prepared import PreparedClaims
+from nodetopo.components.dra.driver.prepared import GIVE_UP_S, PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
 from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, DraServicer
 from nodetopo.components.dra.pool import BackingDevices
 from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
+from nodetopo.deviceplugin.server import POOL_THREADS
 from nodetopo.errors import ApiUnavailable
 from tests.deviceplugin.eventually import eventually
 
@@ -31,7 +35,8 @@ TIMEOUT_S = 30.0
 
 
 def backing(device: str) -> BackingDevices:
-    return BackingDevices(uuids=(device.upper(),), gpus=(device.upper(),))
+    device = device.partition("-")[0].upper()
+    return BackingDevices(uuids=(device,), gpus=(device,))
 
 
 def read(claim: ClaimReference) -> tuple[AllocatedDevice, ...]:
@@ -47,11 +52,14 @@ def names(uuids: Collection[str]) -> tuple[str, ...]:
 class Served:
     """A driver on a socket, and a channel to it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, give_up_s: float = GIVE_UP_S) -> None:
         self.directory = directory
         self.health = DeviceHealth("n", clock=lambda: 5.0)
-        self.prepared = PreparedClaims(directory / "claims.json", "n", read, backing, names)
-        self.server = DraServer(directory, DraServicer(self.prepared), self.health)
+        self.prepared = PreparedClaims(
+            directory / "claims.json", "n", read, backing, names, give_up_s=give_up_s
+        )
+        self.servicer = DraServicer(self.prepared)
+        self.server = DraServer(directory, self.servicer, self.health)
         self.server.keep_up()
         self.channel = grpc.insecure_channel(f"unix:{self.server.path}")
         self.driver = service.DRAPluginStub(self.channel)
@@ -64,14 +72,26 @@ class Served:
         )
         return response
 
+    def unprepare(self, *uids: str) -> pb.NodeUnprepareResourcesResponse:
+        """Give up the claims with these *uids*."""
+        asked = [pb.Claim(namespace="ml", uid=uid, name="x") for uid in uids]
+        response: pb.NodeUnprepareResourcesResponse = self.driver.NodeUnprepareResources(
+            pb.NodeUnprepareResourcesRequest(claims=asked), timeout=TIMEOUT_S
+        )
+        return response
+
+    def stop(self) -> None:
+        """End the server and the channel."""
+        self.channel.close()
+        self.server.stop()
+
 
 @pytest.fixture
 def served() -> Iterator[Served]:
     with TemporaryDirectory(prefix="nt-") as directory:
         one = Served(Path(directory))
         yield one
-        one.channel.close()
-        one.server.stop()
+        one.stop()
 
 
 def test_a_claim_that_fails_does_not_hold_up_the_others(served: Served) -> None:
@@ -83,12 +103,56 @@ def test_a_claim_that_fails_does_not_hold_up_the_others(served: Served) -> None:
     assert response.claims["uid-broken"].error == "GET https://lab: refused — grant it"
 
 
+def test_claims_that_wait_leave_threads_for_those_that_they_wait_for() -> None:
+    many = 2 * POOL_THREADS
+    numbers = range(many)
+    with TemporaryDirectory(prefix="nt-") as directory, ThreadPoolExecutor(many) as callers:
+        served = Served(Path(directory), give_up_s=2 * TIMEOUT_S)
+        assert all(served.prepare(f"{n}-old").claims[f"uid-{n}-old"].error == "" for n in numbers)
+        successors = [callers.submit(served.prepare, f"{n}-new") for n in numbers]
+        assert eventually(lambda: served.servicer._calls >= POOL_THREADS)
+        for n in numbers:
+            served.unprepare(f"uid-{n}-old")
+        errors = [it.error for call in successors for it in call.result().claims.values()]
+        assert errors == [""] * many
+        served.stop()
+
+
+class Clock:
+    """Seconds that pass only while somebody waits."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        """Return them."""
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        """Let them pass."""
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("left_s", "waited_s"), [(45.0, 20.0), (12.0, 7.0), (3.0, 0.0)])
+def test_the_claims_of_one_call_wait_no_longer_than_one(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, waited_s: float
+) -> None:
+    prepared = PreparedClaims(None, "n", read, backing, names)
+    prepared.prepare(ClaimReference(uid="0", namespace="ml", name="a"))
+    clock = Clock()
+    monkeypatch.setattr(prepared_module, "time", clock)
+    monkeypatch.setattr(prepared._lock, "wait", clock.wait)
+    context: Any = SimpleNamespace(time_remaining=lambda: left_s)
+    asked = [pb.Claim(namespace="ml", uid=uid, name="a") for uid in "123"]
+    response = DraServicer(prepared).NodePrepareResources(
+        pb.NodePrepareResourcesRequest(claims=asked), context
+    )
+    assert all("which the claim ml/a has" in it.error for it in response.claims.values())
+    assert clock.now == 1000.0 + waited_s
+
+
 def test_giving_up_answers_for_every_claim(served: Served) -> None:
     served.prepare("a")
-    asked = [pb.Claim(namespace="ml", uid=uid, name="x") for uid in ("uid-a", "uid-never")]
-    response = served.driver.NodeUnprepareResources(
-        pb.NodeUnprepareResourcesRequest(claims=asked), timeout=TIMEOUT_S
-    )
+    response = served.unprepare("uid-a", "uid-never")
     assert {uid: it.error for uid, it in response.claims.items()} == {"uid-a": "", "uid-never": ""}
     assert served.prepare("a").claims["uid-a"].error == ""
 

@@ -1,11 +1,13 @@
 """The socket that takes requests to clear GPUs: who may ask, and what becomes of any bytes."""
 
+import errno
 import json
 import os
 import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from nodetopo.model.pci import PciAddress
 from tests.components.gpus.health.gpu_history import FINE, SOUND, A, xid
 from tests.components.gpus.health.watched_gpus import Daemon
 from tests.deviceplugin.eventually import eventually
+from tests.failing_files import failing
 
 FAULT = SaidFault(reason="Xid79", kind=HealthClass.REBOOT, said="it fell off the bus")
 GPU = ClearedGpu(
@@ -223,6 +226,17 @@ def test_a_directory_that_takes_no_socket_is_a_warning(tmp_path: Path) -> None:
     with capture_logs() as lines:
         server.run(stopping)
     assert [line["event"] for line in lines] == ["requests to clear GPUs not served"]
+
+
+def test_a_socket_that_cannot_be_removed_ends_nothing(tmp_path: Path) -> None:
+    server, stopping = ClearServer(tmp_path, Asked()), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(server.run, stopping)
+        assert eventually(lambda: server.path in processes(sockets_in(tmp_path)))
+        with failing(tmp_path, errno.EACCES, reads=True, writes=True):
+            stopping.set()
+            server.stop()
+            serving.result()
 
 
 def test_while_the_driver_must_be_free_nothing_is_cleared(tmp_path: Path) -> None:

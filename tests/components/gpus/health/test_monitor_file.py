@@ -1,5 +1,6 @@
 """The watch and its file: verdicts outlive the process, and a person can end them."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from nodetopo.components.gpus.health.saved import decode, verdicts
 from nodetopo.model.nvml_event import NvmlTrouble
 from tests.components.gpus.health.gpu_history import FAILED, FINE, SOUND, A, B, seen, trouble, xid
 from tests.components.gpus.health.watched_gpus import Daemon
+from tests.failing_files import failing
 
 REFUSED = trouble(NvmlTrouble.REFUSED, 1, 999)
 
@@ -214,6 +216,45 @@ def test_after_garbage_every_gpu_is_unhealthy_until_it_has_looked_sound_for_a_wh
     assert daemon.reasons == {}
     assert set(told(daemon)) == {"GpuRecovered"}
     assert all(record.falls == () for record in daemon.watch._state.gpus.values())
+
+
+def test_verdicts_of_a_newer_schema_are_unknown_and_stay_in_their_file(daemon: Daemon) -> None:
+    assert daemon.path is not None
+    text = '{"schema": "nodetopo-health/v2", "release": "9.1.0"}'
+    daemon.path.write_text(text)
+    daemon.restart()
+    with capture_logs() as logs:
+        daemon.watch.look(SOUND, FINE)
+        (notice,) = daemon.watch.notices()
+        assert "release 9.1.0" in notice.message
+        assert set(daemon.reasons.values()) == {"HealthNotKnown"}
+        daemon.wait(61)
+        daemon.watch.look(SOUND, FINE)
+    assert daemon.reasons == {}
+    assert set(told(daemon)) == {"GpuRecovered"}
+    assert [line["event"] for line in logs] == ["state not saved"]
+    assert daemon.path.read_text() == text
+    assert list(daemon.path.parent.iterdir()) == [daemon.path]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_file_that_cannot_be_read_meanwhile_is_neither_removed_nor_changed_by_another(
+    daemon: Daemon, code: int
+) -> None:
+    daemon.watch.look(SOUND, FINE)
+    daemon.watch.take_events([xid(79)])
+    daemon.wait(1)
+    told(daemon)
+    assert daemon.path is not None
+    with failing(daemon.path.parent, code, reads=True, writes=True), capture_logs():
+        daemon.watch.look(SOUND, FINE)
+        (notice,) = daemon.watch.notices()
+        assert notice.message.startswith(f"cannot read {daemon.path}")
+        daemon.watch.look(SOUND, FINE)
+        assert told(daemon) == []
+    assert daemon.reasons == {A: "Xid79"}
+    daemon.restart()
+    assert daemon.reasons == {A: "Xid79"}
 
 
 def test_doubt_outlives_the_next_process_too(daemon: Daemon) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from nodetopo import __version__
 from nodetopo.components.gpus.health.ledger import view
 from nodetopo.components.gpus.health.saved import SCHEMA, decode, encode, forgiven, lasting, resumed
 from nodetopo.components.gpus.health.state import MAX_GPUS, HealthState
@@ -39,9 +40,9 @@ def test_a_document_gives_back_the_state_it_was_made_of() -> None:
     assert decode(encode(state)) == state
 
 
-def test_a_document_names_its_schema_and_the_table_it_was_judged_by() -> None:
+def test_a_document_names_its_schema_and_the_release_that_wrote_it() -> None:
     document = json.loads(encode(HealthState()))
-    assert (document["schema"], document["table"]) == (SCHEMA, "2025-10")
+    assert (document["schema"], document["release"]) == (SCHEMA, __version__)
 
 
 def test_fields_of_a_newer_version_are_passed_over() -> None:

@@ -8,10 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodetopo.components.rdma.health.hca import HcaFault, HcaRecord, HcaRules
-from nodetopo.components.rdma.health.monitor import HcaHealthMonitor, HcaLoop
+from nodetopo.components.rdma.health.monitor import HcaHealthMonitor, HcaLoop, hcas_file
 from nodetopo.components.rdma.health.probe import HcaProbe
-from nodetopo.components.rdma.health.saved import SCHEMA, SavedHcas, resumed, saved
-from nodetopo.deviceplugin.boot_file import BootFile
+from nodetopo.components.rdma.health.saved import SavedHcas, resumed, saved
 from nodetopo.model.hca import Hca
 from nodetopo.rdma.identity import MAX_KEY, KnownHca
 from tests.probes.sysfs.hca_machine import HcaMachine
@@ -33,9 +32,7 @@ class Daemon:
 
     def start(self) -> None:
         """Begin a process; it scans at once."""
-        file = BootFile(
-            self.path, SavedHcas, schema=SCHEMA, boot_id=self.boot_id, problem="not remembered"
-        )
+        file = hcas_file(self.path, self.boot_id)
         probe = HcaProbe(self.node.sysfs)
         self.monitor = HcaHealthMonitor(
             HcaRules(), probe, file, clock=lambda: self.now, on_change=lambda: None
@@ -183,7 +180,7 @@ def test_a_place_that_cannot_be_written_is_named_once_and_survived(daemon: Daemo
         daemon.node.set_state("mlx5_0", "1: DOWN")
         daemon.run(60.0)
     assert daemon.bad == {"mlx5_0": "HcaLinkDown"}
-    assert [line["event"] for line in logs] == ["not remembered"]
+    assert [line["event"] for line in logs] == ["state not saved"]
 
 
 def test_times_and_keys_that_cannot_be_are_made_harmless() -> None:

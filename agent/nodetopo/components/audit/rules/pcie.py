@@ -132,6 +132,8 @@ def completeness(snapshot: Snapshot) -> Judgement:
             observed=str(present),
             expected=f"{expected.count}, as {expected.source}",
         )
+    elif expected.doubt is not None:
+        yield Missing("the number of GPUs that this machine should have", expected.doubt)
 
 
 @rule(

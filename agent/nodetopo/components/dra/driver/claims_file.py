@@ -4,7 +4,6 @@ It is on tmpfs: a boot ends every container, and the kubelet prepares claims aga
 """
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -12,13 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from nodetopo.deviceplugin import sockets
-from nodetopo.deviceplugin.host_files import HostFile
-from nodetopo.errors import DecodeError, UnreadableError
-from nodetopo.model.codec import load_json
-from nodetopo.model.plain import from_plain, to_plain
+from nodetopo.deviceplugin.state_file import StateFile
+from nodetopo.errors import UnreadableError
+from nodetopo.model.notice import Notice
+from nodetopo.model.state_document import opened, sealed
 
 SCHEMA = "nodetopo-claims/v1"
 
@@ -64,23 +61,45 @@ class PreparedClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """The content of the file."""
+class SavedClaims:
+    """The content of the file.
 
-    schema: str
-    pool: str
+    Attributes:
+        is_complete: whether no earlier claim can be missing, because a file was lost.
+    """
+
     claims: tuple[PreparedClaim, ...]
+    is_complete: bool = True
+
+
+def claims_document(path: Path, pool: str) -> StateFile[SavedClaims]:
+    """Return the file *path* of the claims of *pool*."""
+    about = {"pool": pool}
+    return StateFile(
+        path,
+        what="prepared claims",
+        loss="no claim gets a GPU that a pod may have by another one",
+        encode=lambda content: sealed(SCHEMA, content, about),
+        decode=lambda text: opened(SavedClaims, text, SCHEMA, about),
+        mode=0o600,
+    )
 
 
 class ClaimsFile:
-    """The prepared claims of one node in the file *path*; for one thread at a time."""
+    """The prepared claims of one node in the file *path*; for one thread at a time.
+
+    Attributes:
+        is_complete: whether all prepared claims are known.
+    """
 
     def __init__(self, path: Path, pool: str) -> None:
         """Read nothing yet."""
-        self._file = HostFile(path, mode=0o600)
+        self.is_complete = True
+        self._file = claims_document(path, pool)
         self._lock = path.with_name(LOCK)
-        self._pool = pool
         self._seen: sockets.Identity | None = None
+        self._is_known = False
+        self._is_newer = False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -113,38 +132,39 @@ class ClaimsFile:
     def news(self) -> dict[str, PreparedClaim] | None:
         """Return the claims by uid if the file has changed since it was last read or written.
 
-        ``None`` if it has not, or if the file is missing or invalid: the claims in memory then stay
-        in force.
+        ``None`` if it has not, or if its content is absent or unknown: the claims in memory then
+        stay in force.
         """
         now = sockets.identity(self._file.path)
-        if now is None or now == self._seen:
+        if now is not None and now == self._seen:
             return None
         self._seen = now
-        content = self._file.text()
-        if content is None:
-            return None
-        try:
-            document = from_plain(_Document, load_json(content), [])
-        except DecodeError as error:
-            problem = str(error)
-        else:
-            if document.schema == SCHEMA and document.pool == self._pool:
-                return {claim.uid: claim for claim in document.claims}
-            problem = f"{document.schema} of the pool {document.pool}"
         # The kubelet repeats each claim at every container start.
-        structlog.get_logger().error("prepared claims file invalid", problem=problem)
+        saved = self._file.load(is_known=self._is_known)
+        self._is_newer = saved.is_newer
+        if saved.content is not None:
+            self._is_known, self.is_complete = True, saved.content.is_complete
+            return {claim.uid: claim for claim in saved.content.claims}
+        if saved.is_newer or (saved.problem is not None and not self._is_known):
+            self.is_complete = False
+        self._is_known = self._is_known or saved.is_absent
         return None
 
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice about the file since the last call, and forget it."""
+        return self._file.notices()
+
     def write(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Replace the content of the file.
+        """Replace the content of the file, unless a newer release wrote it.
 
         Raises:
             UnreadableError: the file cannot be written, and is unchanged.
         """
-        document = _Document(schema=SCHEMA, pool=self._pool, claims=tuple(claims.values()))
-        text = json.dumps(to_plain(document), indent=1) + "\n"
-        if (problem := self._file.write(text)) is not None:
+        content = SavedClaims(claims=tuple(claims.values()), is_complete=self.is_complete)
+        problem = None if self._is_newer else self._file.write(content)
+        if problem is not None:
             raise UnreadableError(problem, "see whether the disk is full, or the directory is gone")
+        self._is_known = True
         self._seen = sockets.identity(self._file.path)
 
 
@@ -153,4 +173,8 @@ def _is_locked(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:  # a file system without locks
+        raise UnreadableError(
+            f"cannot lock {LOCK}: {error.strerror}", "keep the health file on a local file system"
+        ) from error
     return True

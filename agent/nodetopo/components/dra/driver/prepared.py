@@ -10,6 +10,7 @@ is read again before each change.
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from pathlib import Path
 from threading import Condition
 from types import MappingProxyType
@@ -19,13 +20,18 @@ from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReferenc
 from nodetopo.components.dra.driver.claims_file import ClaimsFile, PreparedClaim, PreparedDevice
 from nodetopo.components.dra.pool import BackingDevices
 from nodetopo.errors import InputError
+from nodetopo.model.dra import ClaimedDevice
+from nodetopo.model.notice import Notice
 
 GIVE_UP_S = 20.0
-"""How long a claim waits for an earlier one to release its GPUs. A pod deleted without grace is
-gone, and its claim free, before the kubelet has ended its containers; an error instead of the wait
-would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
+"""How long the claims of one call wait for earlier ones to release GPUs. A pod deleted without
+grace is gone, and its claim free, before the kubelet has ended its containers; an error instead of
+the wait would cost the next pod a minute. The kubelet waits 45 s for an answer (1.36
 pkg/kubelet/cm/dra/plugin).
 """
+
+ANSWER_S = 5.0
+"""Of the time that the caller waits: what is left for the answer."""
 
 LOOK_S = 0.5
 """Interval at which a waiting claim checks whether another process has released one."""
@@ -38,6 +44,9 @@ CdiNames: TypeAlias = Callable[[Collection[str]], tuple[str, ...]]
 
 Raises UnreadableError if no specification on the host defines one.
 """
+
+Users: TypeAlias = Callable[[], Collection[ClaimedDevice] | None]
+"""Returns the devices of our claims that pods have; ``None`` if that is unknown."""
 
 Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
 """Returns why a claim must not get devices now: another program gave one of their GPUs to a pod."""
@@ -60,15 +69,23 @@ class PreparedClaims:
         cdi_names: CdiNames,
         *,
         refusal: Refusal = lambda _: None,
+        users: Users = lambda: None,
+        await_node: Callable[[float], object] = lambda _: None,
         give_up_s: float = GIVE_UP_S,
     ) -> None:
-        """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory."""
+        """Take up the claims of *pool* in the file *path*; ``None`` keeps them in memory.
+
+        *users* is asked where claims of the file are unknown. *await_node* waits for the first scan
+        of the node, at most the seconds that it is given.
+        """
         self._file = None if path is None else ClaimsFile(path, pool)
         self._pool = pool
         self._read = read
         self._backing = backing
         self._cdi_names = cdi_names
         self._refusal = refusal
+        self._users = users
+        self._await_node = await_node
         self._give_up_s = give_up_s
         self._lock = Condition()
         self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
@@ -94,13 +111,31 @@ class PreparedClaims:
         )
         return {device.device: device.gpus for device in devices}
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all prepared claims are known: no file of them was lost."""
+        return self._file is None or self._file.is_complete
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return the notice about the file since the last call, and forget it."""
+        return () if self._file is None else self._file.notices()
+
     def refresh(self) -> None:
         """Take claims that another process has prepared or released since."""
         with self._lock:
             self._take_news()
 
-    def prepare(self, claim: ClaimReference) -> PreparedClaim:
+    def deadline(self, left_s: float = inf) -> float:
+        """Return until when the claims of one call can wait, by the monotonic clock.
+
+        *left_s* is how long the caller waits for its answer.
+        """
+        return time.monotonic() + max(0.0, min(self._give_up_s, left_s - ANSWER_S))
+
+    def prepare(self, claim: ClaimReference, until: float | None = None) -> PreparedClaim:
         """Return *claim* with its devices, prepared now or before.
+
+        *until* is the :meth:`deadline` of the call; ``None`` for a call with one claim.
 
         Raises:
             AgentError: it cannot be read, or a device is missing, in use elsewhere, or unknown to
@@ -115,11 +150,16 @@ class PreparedClaims:
                 f"dra is off on this node, and the claim {claim} is not prepared",
                 "delete its pod, or turn dra on",
             )
-        devices = self._devices(self._read(claim))
+        until = self.deadline() if until is None else until
+        results = self._read(claim)
+        self._await_node(max(0.0, until - time.monotonic()))
+        devices = self._devices(results)
+        if not self.is_complete and (reason := self._unknown_claim(claim, devices)) is not None:
+            raise InputError(reason, "it is tried again until that pod has ended")
         wanted = PreparedClaim(
             uid=claim.uid, namespace=claim.namespace, name=claim.name, devices=devices
         )
-        prepared = self._added(wanted)
+        prepared = self._added(wanted, until)
         if prepared is wanted:
             self.on_change()
         return prepared
@@ -140,13 +180,12 @@ class PreparedClaims:
         self.on_change()
         return True
 
-    def _added(self, wanted: PreparedClaim) -> PreparedClaim:
+    def _added(self, wanted: PreparedClaim, until: float) -> PreparedClaim:
         """Keep *wanted* once no other claim has a GPU of it; return the kept claim.
 
         Raises:
             AgentError: another claim holds a GPU for too long, or the file cannot be written.
         """
-        deadline = time.monotonic() + self._give_up_s
         with self._lock:
             while True:
                 with self._exclusive():
@@ -158,7 +197,7 @@ class PreparedClaims:
                     if conflict is None:
                         self._keep({**self._claims, wanted.uid: wanted})
                         return wanted
-                if (left := deadline - time.monotonic()) <= 0:
+                if (left := until - time.monotonic()) <= 0:
                     raise InputError(conflict, "delete one of their pods")
                 self._lock.wait(min(left, LOOK_S))
 
@@ -200,6 +239,26 @@ class PreparedClaims:
             for result, backing in found
         )
 
+    def _unknown_claim(
+        self, claim: ClaimReference, devices: Sequence[PreparedDevice]
+    ) -> str | None:
+        """Return why a claim that is not known may have a GPU of *devices*; ``None`` if none has.
+
+        A device that this node no longer has can be any GPU's.
+        """
+        users = self._users()
+        if users is None:
+            return "the claims of running pods are not known, and the kubelet does not tell them"
+        for user in users:
+            backing = self._backing(user.name)
+            held = None if backing is None else _held_by(user, backing)
+            is_own = (user.namespace, user.claim) == (claim.namespace, claim.name)
+            for device in () if is_own else devices:
+                if not device.is_admin and (held is None or _shared(device, held)):
+                    whose = f"{user.namespace}/{user.claim}"
+                    return f"a pod may have {device.device} as {user.name} by the claim {whose}"
+        return None
+
     def _conflict(self, claim: PreparedClaim) -> str | None:
         """Return the other claim that has a GPU of *claim*; ``None`` without one.
 
@@ -229,6 +288,19 @@ class PreparedClaims:
         if self._file is not None:
             self._file.write(claims)
         self._claims = MappingProxyType(claims)
+
+
+def _held_by(user: ClaimedDevice, backing: BackingDevices) -> PreparedDevice:
+    return PreparedDevice(
+        request="",
+        pool=user.pool,
+        device=user.name,
+        uuids=backing.uuids,
+        gpus=backing.gpus,
+        cdi=(),
+        is_part=backing.is_part,
+        is_admin=backing.needs_admin,
+    )
 
 
 def _shared(device: PreparedDevice, held: PreparedDevice) -> frozenset[str]:

@@ -13,12 +13,13 @@ process with the newest socket writes slices.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import grpc
 import structlog
@@ -34,6 +35,7 @@ from nodetopo.components.dra.driver.service import (
     HealthV1Alpha1,
 )
 from nodetopo.deviceplugin import sockets
+from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.deviceplugin.pb import pluginregistration_pb2 as registration_pb
 from nodetopo.deviceplugin.pb import pluginregistration_pb2_grpc as registration
 from nodetopo.deviceplugin.peers import Peers
@@ -45,6 +47,11 @@ TYPE = "DRAPlugin"
 
 OUR_SOCKET = re.compile(rf"{re.escape(DRIVER)}(-[0-9a-f]+)?-reg\.sock")
 """The socket of one of our processes; earlier releases use the name without a number."""
+
+PREPARE_THREADS = 64
+"""Of calls to prepare claims, which can wait until others release theirs: eight GPUs have up to 56
+MIG devices. All other calls have threads that no call waits in.
+"""
 
 FINISH_S = 0.3
 """How long calls can continue at the end: the kubelet retries an aborted one a minute later."""
@@ -97,7 +104,7 @@ class DraServer:
         self._servicer = servicer
         self._health = health
         self._server: grpc.Server | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: tuple[ThreadPoolExecutor, ...] = ()
         self._identity: sockets.Identity | None = None
         self._problem: str | None = None
         self._serials = count()
@@ -116,7 +123,7 @@ class DraServer:
         """Serve, and serve again if the socket file has vanished; a failure is retried."""
         if self._server is not None and self._is_reachable():
             return
-        if not self._path.parent.is_dir():
+        if not is_directory(self._path.parent):
             self._note(
                 f"no directory {self._path.parent} — see whether it is the kubelet's, and mounted"
             )
@@ -162,9 +169,9 @@ class DraServer:
                     self._path.unlink()
             self._health.end()
             server.stop(FINISH_S).wait(FINISH_S)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
+        for pool in self._pools:
+            pool.shutdown(wait=False)
+        self._pools = ()
         self.registrar.is_registered = False
 
     def _others(self) -> Iterator[tuple[Path, sockets.Identity]]:
@@ -174,16 +181,18 @@ class DraServer:
                 yield path, made
 
     def _serve(self, path: Path) -> None:
-        self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="dra")
-        server = grpc.server(self._pool, interceptors=[Guard(Peers(path))])
+        pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="dra")
+        prepare = ThreadPoolExecutor(PREPARE_THREADS, thread_name_prefix="dra prepare")
+        self._pools = pool, prepare
+        server = grpc.server(pool, interceptors=[Guard(Peers(path)), _Prepare(prepare)])
         registration.add_RegistrationServicer_to_server(self.registrar, server)
         service.add_DRAPluginServicer_to_server(self._servicer, server)
         health_v1.add_DRAResourceHealthServicer_to_server(HealthV1(self._health), server)
         health_alpha.add_DRAResourceHealthServicer_to_server(HealthV1Alpha1(self._health), server)
         self._server = server
         server.add_insecure_port(f"unix://{path.absolute()}")
+        server.start()  # gRPC stops only what was started
         path.chmod(SOCKET_MODE)
-        server.start()
 
     def _is_reachable(self) -> bool:
         now = sockets.identity(self._path)
@@ -193,3 +202,33 @@ class DraServer:
         if problem != self._problem:
             structlog.get_logger().warning("DRA driver not served", problem=problem)
         self._problem = problem
+
+
+class _Prepare(grpc.ServerInterceptor):
+    """Has calls to prepare claims run in *pool*."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
+        """Pass the call on, with its pool if it is one of these."""
+        handler = continuation(details)
+        if handler is None or not details.method.endswith("/NodePrepareResources"):
+            return handler
+        return grpc.unary_unary_rpc_method_handler(
+            _Pooled(handler.unary_unary, self._pool),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+
+class _Pooled:
+    """A method that gRPC runs in a pool of threads for it (grpcio 1.85, grpc/_server.py)."""
+
+    def __init__(self, call: Callable[[Any, Any], Any], pool: ThreadPoolExecutor) -> None:
+        self._call = call
+        self.experimental_thread_pool = pool
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        """Answer *request*."""
+        return self._call(request, context)

@@ -68,11 +68,11 @@ class DraServicer(service.DRAPluginServicer):
         self, request: pb.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> pb.NodePrepareResourcesResponse:
         """Prepare each claim separately: a failing claim does not block the others."""
-        del context
         response = pb.NodePrepareResourcesResponse()
+        until = self._prepared.deadline(context.time_remaining())
         with self._counted():
             for asked in request.claims:
-                self._prepare(_reference(asked), response)
+                self._prepare(_reference(asked), response, until)
         return response
 
     def NodeUnprepareResources(  # noqa: N802 - the service's own name
@@ -86,11 +86,13 @@ class DraServicer(service.DRAPluginServicer):
                 self._unprepare(_reference(asked), response)
         return response
 
-    def _prepare(self, claim: ClaimReference, response: pb.NodePrepareResourcesResponse) -> None:
+    def _prepare(
+        self, claim: ClaimReference, response: pb.NodePrepareResourcesResponse, until: float
+    ) -> None:
         log = structlog.get_logger()
         answer = response.claims[claim.uid]
         try:
-            prepared = self._prepared.prepare(claim)
+            prepared = self._prepared.prepare(claim, until)
         except AgentError as error:
             log.warning("claim not prepared", claim=str(claim), problem=str(error))
             answer.error = str(error)

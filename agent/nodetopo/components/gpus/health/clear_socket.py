@@ -106,7 +106,8 @@ class ClearServer:
         stopping.wait()
         if self._listener is not None:
             self._listener.close()
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.unlink()
 
     def stop(self) -> None:
         """Have :meth:`run` look whether to stop; safe in any thread."""

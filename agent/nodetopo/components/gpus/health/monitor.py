@@ -28,6 +28,7 @@ from nodetopo.model.notice import Notice
 from nodetopo.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.model.xid import MAX_CODES, RECOVERY_CHANGED, counted_code
+from nodetopo.outage import Outage
 
 GPUS_FILE = "gpus.json"
 """Beside the health file: the GPUs that a lost one is listed among."""
@@ -111,6 +112,7 @@ class GpuHealthMonitor:
         self._is_written = True
         self._lost = None if state_file is None else state_file.damage
         self._is_loss_told = False
+        self._damage = Outage()
         self._fresh_at = self._state.nvml.fresh_at
         self._view = view(self._state)
         self._counts: dict[tuple[str, int], int] = {}
@@ -285,8 +287,8 @@ class GpuHealthMonitor:
         if names and not self._is_loss_told:
             self._is_loss_told = True
             text = (
-                f"the health file could not be read ({self._lost}), and its verdicts are lost: all "
-                "GPUs are Unhealthy until scans have shown no fault for "
+                f"the verdicts of the health file are not known ({self._lost}): all GPUs are "
+                "Unhealthy until scans have shown no fault for "
                 f"{self._rules.recovery_s:g} s"
             )
             self._notices.append(_damaged(text, "start"))
@@ -332,11 +334,12 @@ class GpuHealthMonitor:
             with self._lock:
                 state, now = self._state, self._lasting
             is_kept = self._file.is_there or now == lasting(_NOTHING)
-            if is_retry and self._file.was_damaged(state):
+            damage = self._file.damage_since(state) if is_retry else None
+            if damage is not None:
                 is_kept = False
-                text = f"{self._file.path} was changed by another program: it is written again"
+            if is_retry and self._damage.changed(damage) and damage is not None:
                 with self._lock:
-                    self._notices.append(_damaged(text, "meanwhile"))
+                    self._notices.append(_damaged(f"{damage}: it is written again", "meanwhile"))
             if (now == self._written and is_kept) or not (self._is_written or is_retry):
                 return
             self._is_written = self._file.save(state)

@@ -1,6 +1,5 @@
 """The health state as a saved document, and the part that a new process keeps."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,18 +14,15 @@ from nodetopo.components.gpus.health.state import (
     Window,
 )
 from nodetopo.errors import DecodeError
-from nodetopo.model.codec import load_json
 from nodetopo.model.gpu_health import HealthClass
-from nodetopo.model.plain import from_plain, to_plain
-from nodetopo.model.xid import TABLE_VERSION
+from nodetopo.model.state_document import opened, sealed
 
 SCHEMA = "nodetopo-health/v1"
 
 
 def encode(state: HealthState) -> str:
     """Return the JSON document of *state*; :func:`decode` gives it back exactly."""
-    document = {"schema": SCHEMA, "table": TABLE_VERSION, **to_plain(state)}
-    return json.dumps(document, indent=1) + "\n"
+    return sealed(SCHEMA, state)
 
 
 def decode(text: str) -> HealthState:
@@ -35,11 +31,8 @@ def decode(text: str) -> HealthState:
     Raises:
         DecodeError: it is no such document.
     """
-    document = load_json(text)
-    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
-        raise DecodeError("schema", f"expected {SCHEMA!r}")
-    document.pop("table", None)
-    state = from_plain(HealthState, document, [])
+    state = opened(HealthState, text, SCHEMA)
+    assert state is not None, "it is about nothing else"
     if len(state.gpus) > MAX_GPUS:
         raise DecodeError("gpus", f"more than {MAX_GPUS}")
     return replace(state, gpus=MappingProxyType(dict(state.gpus)))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from nodetopo.components.labels.outputs.output import (
     compare,
     is_valid,
 )
+from nodetopo.deviceplugin.host_files import HostFile
 from nodetopo.errors import ApiUnavailable, InputError
 from nodetopo.kubeapi import apply
 from nodetopo.kubeapi.apply import FIELD_MANAGER, AppliedObject, Connect, connection, owned_keys
@@ -72,6 +70,7 @@ class NfdFile:
     def __init__(self, path: Path, *, pause: Callable[[float], None] = time.sleep) -> None:
         """Touch nothing yet; a write takes a *pause* of :data:`UNSEEN_S`."""
         self._path = path
+        self._file = HostFile(path, has_directory=True)  # NFD's worker is another user
         self._pause = pause
         self._filter = LabelFilter(str(path))
 
@@ -117,23 +116,10 @@ class NfdFile:
         text = _text({**changes.kept, **self._filter.passing(desired.labels)})
         if len(text.encode()) > MAX_BYTES:
             raise InputError(f"{self._path}: over {MAX_BYTES} bytes", "NFD reads no such file")
-        # Replaced as a whole, by a temporary file whose name NFD does not read.
-        temporary = self._path.with_name(f".{self._path.name}.new")
-        try:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)  # NFD's worker is another user
-                os.fsync(file.fileno())  # or a crash of the machine could leave it empty
-            self._pause(UNSEEN_S)
-            temporary.replace(self._path)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise self._error("write", error) from None
+        # The temporary file's name is one that NFD does not read.
+        problem = self._file.write(text, pause=lambda: self._pause(UNSEEN_S))
+        if problem is not None:
+            raise self._error(problem)
         return changes
 
     def remove(self) -> LabelChanges:
@@ -143,10 +129,8 @@ class NfdFile:
             InputError: the file is still there.
         """
         changes = self.changes(NOTHING, complete=True)
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._error("delete", error) from None
+        if (problem := self._file.remove()) is not None:
+            raise self._error(problem)
         return changes
 
     def is_disturbed(self, node: Mapping[str, Any]) -> bool:
@@ -155,21 +139,15 @@ class NfdFile:
         return False
 
     def _read(self) -> str | None:
-        """Return the file's text; ``None`` without a file; never blocks on a special file."""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error("read", error) from None
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise self._error("read", OSError(0, "not a regular file"))
-            return file.read(MAX_BYTES + 1).decode(errors="replace")
+        """Return the file's text; ``None`` without a file."""
+        found = self._file.read()
+        if found.problem is not None:
+            raise self._error(found.problem)
+        return None if found.data is None else found.data.decode(errors="replace")
 
-    def _error(self, verb: str, error: OSError) -> InputError:
+    def _error(self, problem: str) -> InputError:
         cure = f"is NFD installed, and its directory {self._path.parent} mounted with write access?"
-        return InputError(f"cannot {verb} {self._path}: {error.strerror}", cure)
+        return InputError(problem, cure)
 
 
 class NodeFeaturePublisher:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from nodetopo.components.gpus.health.monitor import MAX_NOTICES
@@ -18,9 +19,9 @@ from nodetopo.components.rdma.health.hca import (
 from nodetopo.components.rdma.health.notices import hca_notices
 from nodetopo.components.rdma.health.probe import HcaProbe, PortCounters
 from nodetopo.components.rdma.health.saved import HCAS_FILE, SCHEMA, SavedHcas, resumed, saved
-from nodetopo.deviceplugin.boot_file import BootFile, read_boot_id
+from nodetopo.deviceplugin.state_file import StateFile, boot_file
 from nodetopo.kernel.loops import PeriodicLoop
-from nodetopo.kernel.settings.kept import health_file
+from nodetopo.kernel.settings.kept import boot_state
 from nodetopo.kernel.settings.own import KernelSettings, roots
 from nodetopo.model.hca_health import HcaHealthView
 from nodetopo.model.notice import Notice
@@ -54,22 +55,24 @@ def configured_hca_health(
         return None
     is_simulated = settings.machine is not None or settings.snapshot is not None
     probe = None if is_simulated or settings.or_simulate else HcaProbe(roots(settings).sysfs)
+    kept = boot_state(settings, HCAS_FILE)
     return HcaHealthMonitor(
-        HcaRules(recovery_s=settings.recovery_s), probe, _hcas_file(settings), on_change=on_change
+        HcaRules(recovery_s=settings.recovery_s),
+        probe,
+        None if kept is None else hcas_file(*kept),
+        on_change=on_change,
     )
 
 
-def _hcas_file(settings: KernelSettings) -> BootFile[SavedHcas] | None:
-    """Return the file of the HCAs; ``None`` where none is kept or the boot is unknown."""
-    path, boot_id = health_file(settings), read_boot_id(settings.procfs_root)
-    if path is None or boot_id is None or settings.once:
-        return None
-    return BootFile(
-        path.with_name(HCAS_FILE),
+def hcas_file(path: Path, boot_id: str) -> StateFile[SavedHcas]:
+    """Return the file *path* of the HCAs that one boot has shown."""
+    return boot_file(
+        path,
         SavedHcas,
+        what="HCAs of this boot",
         schema=SCHEMA,
         boot_id=boot_id,
-        problem="health of HCAs not remembered",
+        loss="an HCA that is gone leaves the node's capacity, and a recovering one is available",
     )
 
 
@@ -95,7 +98,7 @@ class HcaHealthMonitor:
         self,
         rules: HcaRules,
         probe: HcaProbe | None,
-        file: BootFile[SavedHcas] | None = None,
+        file: StateFile[SavedHcas] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[], None],
@@ -107,7 +110,7 @@ class HcaHealthMonitor:
         self.on_other_hcas: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._file = file
-        before = None if file is None else file.load()
+        before = None if file is None else file.load().content
         self._written = before or SavedHcas()
         self._known, self._state = resumed(self._written, clock())
         self._unseen = frozenset(self._state)  # by this process
@@ -151,7 +154,7 @@ class HcaHealthMonitor:
         with self._lock:
             taken = tuple(self._notices)
             self._notices.clear()
-        return taken
+        return taken if self._file is None else (*self._file.notices(), *taken)
 
     def take(self, snapshot: Snapshot) -> None:
         """Take the result of a scan: the HCAs and their names.

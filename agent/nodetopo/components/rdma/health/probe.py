@@ -14,6 +14,7 @@ from errno import EINVAL, EIO, ENOENT, ENXIO, EOPNOTSUPP, EREMOTEIO, ETIMEDOUT
 from pathlib import Path
 
 from nodetopo.components.rdma.health.hca import HcaSighting, Presence
+from nodetopo.deviceplugin.host_files import exists
 from nodetopo.model.pci import PciAddress
 from nodetopo.probes.sysfs.pcie import PCI_DEVICES
 from nodetopo.rdma.identity import KnownHca, hca_key
@@ -162,7 +163,7 @@ class HcaProbe:
 
     def _absence(self, pci: PciAddress | None) -> Presence:
         """Return the presence of an HCA that is not listed."""
-        if pci is None or not (self._sysfs / PCI_DEVICES).exists():
+        if pci is None or not exists(self._sysfs / PCI_DEVICES):
             return Presence.MISSING
         function = self._sysfs / PCI_DEVICES / str(pci)
         if not os.path.lexists(function):

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nodetopo.allocation.rules import Policy
+from nodetopo.deviceplugin.host_files import exists
 from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import default, option
@@ -275,7 +276,7 @@ def _library(root: Given | None) -> Given | None:
     if root is None or root.value in ("", "/"):
         return None
     paths = (Path(root.value, directory, _LIBRARY) for directory in _LIBRARY_DIRS)
-    library = next((path for path in paths if path.exists()), None)
+    library = next((path for path in paths if exists(path)), None)
     return None if library is None else replace(root, value=library)
 
 

@@ -1,0 +1,137 @@
+"""What a process leaves for the next one: known, absent, or unknown with a reason."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from nodetopo.deviceplugin.state_file import Saved, StateFile, boot_file, read_boot_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Some content."""
+
+    names: tuple[str, ...]
+    count: int = 0
+
+
+def file(
+    path: Path, *, boot_id: str = "boot-1", schema: str = "nodetopo-seen/v1"
+) -> StateFile[Seen]:
+    return boot_file(path, Seen, what="names", schema=schema, boot_id=boot_id, loss="all are new")
+
+
+def test_the_next_process_of_the_boot_reads_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "seen.json"
+    assert file(path).load().is_absent
+    assert file(path).save(Seen(names=("a", "b"), count=2))
+    assert file(path).load() == Saved(content=Seen(names=("a", "b"), count=2))
+
+
+def test_another_boot_counts_for_nothing_and_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    file(path).save(Seen(names=("a",)))
+    other = file(path, boot_id="boot-2")
+    assert other.load().is_absent
+    assert other.notices() == ()
+    assert other.save(Seen(names=("c",)))
+    assert other.load().content == Seen(names=("c",))
+
+
+def test_what_a_file_has_is_not_written_again_by_another_release(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    file(path).save(Seen(names=("a",)))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "release": "0.0.1"}))
+    before = path.stat().st_ino
+    assert file(path).save(Seen(names=("a",)))
+    assert path.stat().st_ino == before
+
+
+def test_fields_of_a_newer_release_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    file(path).save(Seen(names=("a",), count=4))
+    path.write_text(path.read_text().replace('"count": 4', '"count": 4, "later": [1]'))
+    assert file(path).load().content == Seen(names=("a",), count=4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "\0", '"x"', "{}", '{"schema": 1}', '{"schema": "nodetopo-other/v2"}'],
+)
+def test_a_damaged_document_is_kept_beside_and_reported_once(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+    ours = file(path)
+    assert ours.load().is_damaged
+    assert ours.load().is_damaged
+    (notice,) = ours.notices()
+    assert (notice.reason, notice.is_warning) == ("StateFileUnusable", True)
+    assert f"names: {path} is damaged: " in notice.message
+    assert "kept as seen.json.bad: it is not known, and all are new" in notice.message
+    assert path.read_text() == text  # until there is something to write, it is never missing
+    assert ours.save(Seen(names=("a",)))
+    assert (tmp_path / "seen.json.bad").read_text() == text
+    assert file(path).load().content == Seen(names=("a",))
+
+
+def test_the_latest_damage_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    for text in ("first", "second"):
+        path.write_text(text)
+        ours = file(path)
+        ours.load()
+        ours.save(Seen(names=(text,)))
+    assert (tmp_path / "seen.json.bad").read_text() == "second"
+
+
+@pytest.mark.parametrize("release", ['"release": "9.1.0", ', ""])
+def test_a_file_of_a_newer_schema_is_never_written_to(tmp_path: Path, release: str) -> None:
+    path = tmp_path / "seen.json"
+    text = f'{{"schema": "nodetopo-seen/v12", {release}"names": ["a"]}}'
+    path.write_text(text)
+    ours = file(path)
+    assert ours.load().is_newer
+    with capture_logs() as logs:
+        assert [ours.save(Seen(names=("a",))) for _ in range(3)] == [False] * 3
+    (notice,) = ours.notices()
+    writer = "release 9.1.0" if release else "a newer release"
+    assert f"has nodetopo-seen/v12, written by {writer}: it is not known" in notice.message
+    assert [line["event"] for line in logs] == ["state not saved"]
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == text
+
+
+def make_link(path: Path) -> None:
+    path.with_name("other").write_text("others'")
+    path.symlink_to("other")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, make_link])
+def test_what_is_no_plain_file_is_unknown_and_not_absent(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "seen.json"
+    make(path)
+    saved = file(path).load()
+    assert (saved.is_absent, saved.is_damaged, saved.is_newer) == (False, False, False)
+    assert f"cannot read {path}" in str(saved.problem)
+
+
+def test_the_boot_is_read_from_the_kernel(tmp_path: Path) -> None:
+    assert read_boot_id(tmp_path) is None
+    path = tmp_path / "sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True)
+    path.write_text("3f1d0b9e-0000-4000-8000-000000000000\n")
+    assert read_boot_id(tmp_path) == "3f1d0b9e-0000-4000-8000-000000000000"
+    path.write_text("\n")
+    assert read_boot_id(tmp_path) is None
+
+
+def test_the_boot_of_this_machine_has_a_name() -> None:
+    assert read_boot_id(Path("/proc"))
