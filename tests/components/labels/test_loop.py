@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodetopo.backoff import API_RETRY_S
+from nodetopo.backoff import API_RETRY_S, note_answer
 from nodetopo.components.labels.outputs.nfd import NfdFile
 from nodetopo.components.labels.outputs.pacing import CORRECTION_S, FOLLOWED_S, GAP_S, START_S
 from nodetopo.kernel.pacing import RECHECK_S
@@ -172,6 +172,19 @@ def test_a_storm_of_429_is_answered_by_the_pauses_that_were_asked_for(api: FakeA
         assert api.reads == []
         agent.now += 0.1
     api.fail_with = None
+    agent.run(0)
+    assert COUNT in api.labels
+
+
+def test_the_pause_asked_for_ends_once_the_server_answers_anybody(api: FakeApi) -> None:
+    agent = SimulatedAgent(node(api), spread=least)
+    agent.scan()
+    api.fail_with = (503, {"Retry-After": "60"})
+    agent.run(0)
+    api.fail_with = None
+    agent.run(API_RETRY_S[0])
+    assert COUNT not in api.labels
+    note_answer()
     agent.run(0)
     assert COUNT in api.labels
 
