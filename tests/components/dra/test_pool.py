@@ -343,7 +343,8 @@ def test_a_claimed_set_whose_gpu_is_gone_keeps_the_counters_of_the_others() -> N
     made = Pool.of(left, left.gpus, kept=kept)
     assert made.kept == {"gpus-1b-43-52-61": tuple(sorted(ids[:4]))}
     now = Conditions(
-        health={ids[0]: GpuHealth(is_healthy=False, reason="GpuLost")}, since={(ids[0], UNHEALTHY): SINCE}
+        health={ids[0]: GpuHealth(is_healthy=False, reason="GpuLost")},
+        since={(ids[0], UNHEALTHY): SINCE},
     )
     found = devices(made, now, used=ids[:5])
     claimed = found["gpus-1b-43-52-61"]
@@ -419,7 +420,8 @@ def test_devices_that_share_a_gpu_with_a_claimed_one_are_left_out() -> None:
     ids = tuple(gpu.id for gpu in snapshot.gpus)
     made = pool(snapshot)
     now = Conditions(
-        health={ids[0]: GpuHealth(is_healthy=False, reason="Xid79")}, since={(ids[0], UNHEALTHY): SINCE}
+        health={ids[0]: GpuHealth(is_healthy=False, reason="Xid79")},
+        since={(ids[0], UNHEALTHY): SINCE},
     )
     found = {
         it["name"]

@@ -13,6 +13,8 @@ from nodetopo.model.snapshot import Kernel, Snapshot
 from tests.components.labels.label_simulation import COUNT, DGX, SimulatedAgent, least, most, node
 from tests.kubeapi.fake_api_server import FakeApi
 
+NO_GPU = replace(DGX, gpus=(), pci_gpus=(), nvlinks=(), pairs=())
+
 
 @pytest.fixture
 def api() -> FakeApi:
@@ -74,6 +76,24 @@ def test_a_label_that_is_unread_for_ever_stays_and_asks_nobody(api: FakeApi) -> 
         agent.run(60)
     assert api.labels["a.io/unread"] == "x"
     assert len(api.reads) <= 15
+
+
+def test_a_node_that_proves_to_have_no_gpu_keeps_no_label(
+    api: FakeApi, agent: SimulatedAgent
+) -> None:
+    agent.extra = {}
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    assert COUNT in api.labels
+    agent.scan(replace(NO_GPU, pci_gpus=None))
+    agent.run(RECHECK_S[1])
+    assert COUNT in api.labels
+    agent.scan(NO_GPU)
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    assert api.labels == {}
 
 
 def test_while_a_watch_tells_of_the_node_it_is_read_once_an_hour(

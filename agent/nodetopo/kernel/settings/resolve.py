@@ -88,8 +88,8 @@ class Resolved:
 
         *flags* holds only those that were given, by field name; *nvidia_flags* by NVIDIA's name.
         *named* is the node's chosen config, which overrides *file*; *fixed* has values, already
-        read, that override all sources before any other value is derived from them. Only our variables, NVIDIA's,
-        ``NODE_NAME`` and ``KUBERNETES_SERVICE_HOST`` count in *environment*.
+        read, that override all sources before any other value is derived from them. Only our
+        variables, NVIDIA's, ``NODE_NAME`` and ``KUBERNETES_SERVICE_HOST`` count in *environment*.
 
         Raises:
             InputError: an unknown name, or an invalid value.
