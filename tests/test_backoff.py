@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetopo.backoff import Backoff
+from nodetopo.backoff import Backoff, note_answer
 
 
 def test_delays_double_up_to_the_cap_until_reset() -> None:
@@ -35,3 +35,15 @@ def test_the_default_spread_is_random() -> None:
 @pytest.mark.parametrize("least_s", [None, 1.0])
 def test_the_delay_that_a_server_asked_for_is_added(least_s: float | None) -> None:
     assert Backoff(1.0, 8.0, least_s=least_s).next_s(30.0) == 31.0
+
+
+def test_an_answer_ends_the_pause_that_the_server_asked_for_and_ours_stays() -> None:
+    backoff = Backoff(1, 5)
+    note_answer()
+    assert backoff.next_s(30) == 31
+    assert backoff.relief_s() == 0  # the answer was before
+    note_answer()
+    assert [backoff.relief_s(), backoff.relief_s()] == [30, 0]
+    assert backoff.next_s() == 2
+    note_answer()
+    assert backoff.relief_s() == 0

@@ -227,9 +227,9 @@ def test_an_event_about_a_pod_reaches_no_other_path(hostile: str) -> None:
     asked = []
 
     class Recorded(EventsApi):
-        def _send(self, method: str, path: str, *rest: Any) -> Any:
+        def _send(self, method: str, path: str, *rest: Any, **more: Any) -> Any:
             asked.append((method, path))
-            return super()._send(method, path, *rest)
+            return super()._send(method, path, *rest, **more)
 
     event = PodEvent(
         reason="X",

@@ -9,7 +9,7 @@ from typing import Any
 from urllib3 import PoolManager
 
 from nodetopo.kubeapi.access import Access
-from nodetopo.kubeapi.client import Answer, Api, Stream
+from nodetopo.kubeapi.client import TIMEOUT_S, Answer, Api, Stream
 
 IDLE_S = 90.0
 """The API server closes a connection that is unused so long, so that the next request pays for a
@@ -85,13 +85,13 @@ class Connection(Api):
         headers: Mapping[str, str],
         body: str | None = None,
         *,
-        read_s: float | None = None,
+        read_s: float = TIMEOUT_S,
     ) -> Any:
         now = self._clock()
         if now - self._used > IDLE_S:
             self._pool.clear()
         self._used = now
-        self._asked["WATCH" if read_s else method, int(now)] += 1
+        self._asked["WATCH" if "watch" in query else method, int(now)] += 1
         return super()._request(method, path, query, headers, body, read_s=read_s)
 
 

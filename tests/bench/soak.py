@@ -59,7 +59,7 @@ from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kernel.settings.own import roots
 from nodetopo.kernel.store import SnapshotStore
 from nodetopo.kernel.target import Machine, Target
-from nodetopo.kubeapi.client import Answer, Api
+from nodetopo.kubeapi.client import MAX_OBJECT, Answer, Api
 from nodetopo.model.pod import Pod
 from nodetopo.probes.node import NodeReader
 from tests.components.audit.alignment.alignment_nodes import GIB, NONE, node, worker
@@ -421,8 +421,10 @@ class EventsApi(Api):
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: str | None,
+        *,
+        max_bytes: int = MAX_OBJECT,
     ) -> Answer:
-        del method, path, query, headers, body
+        del method, path, query, headers, body, max_bytes
         self.taken += 1
         return Answer(status=201, body={}, retry_after_s=None)
 

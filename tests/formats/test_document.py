@@ -162,9 +162,10 @@ def test_documents_come_in_order() -> None:
     assert load("") is None
 
 
-def test_several_documents_are_not_one() -> None:
-    with pytest.raises(ValueError, match="2 documents where one is expected"):
-        load("a: 1\n---\nb: 2\n")
+@pytest.mark.parametrize("rest", ["", "---\n", "...\n", "---\nb: 2\n", "---\n{[ \n"])
+def test_only_the_first_document_counts_where_one_is_expected(rest: str) -> None:
+    assert load(f"a: 1\n{rest}") == {"a": 1}
+    assert [value.plain() for value in read_values("f", f"a: 1\n{rest}", most=1)] == [{"a": 1}]
 
 
 def test_json_that_tabs_indent_is_read() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from nodetopo.backoff import API_RETRY_S
+from nodetopo.backoff import API_RETRY_S, note_answer
 from nodetopo.kernel.events import EXPIRY_S, QUIET_S, EventPublisher, NodeEvent
 from tests.kubeapi.fake_api_server import kubeconfig
 from tests.kubeapi.fake_events import FakeEvents, bound, serving
@@ -152,6 +152,19 @@ def test_a_refused_request_is_made_again_after_the_pause_that_the_server_asked_f
         clock.seconds += API_RETRY_S[0]
         ours.write_next()
     assert (only(events)["count"], ours.posted) == (1, 1)
+
+
+def test_the_pause_ends_once_the_server_answers_anybody(tmp_path: Path) -> None:
+    events, clock = FakeEvents(answer_with=(429, {"Retry-After": "60"})), Clock()
+    with publisher(events, tmp_path, clock) as ours:
+        tell(ours, LOST)
+        events.answer_with = None
+        clock.seconds += API_RETRY_S[0]
+        ours.write_next()
+        assert ours.posted == 0
+        note_answer()
+        ours.write_next()
+    assert ours.posted == 1
 
 
 def test_the_pauses_grow_while_the_server_refuses(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nodetopo.errors import ApiUnavailable
-from nodetopo.kubeapi.client import Answer, Api
+from nodetopo.kubeapi.client import MAX_OBJECT, Answer, Api
 from tests.kubeapi.fake_node_features import FakeFeatures
 
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -241,8 +241,10 @@ class DirectApi(Api):
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: str | None,
+        *,
+        max_bytes: int = MAX_OBJECT,
     ) -> Answer:
-        del headers
+        del headers, max_bytes
         sent = json.loads(body) if body else {}
         status, said, found = self._fake.answer(method, path, dict(query), sent)
         if not status:

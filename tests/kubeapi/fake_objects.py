@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from nodetopo.errors import ApiUnavailable
-from nodetopo.kubeapi.client import Answer, Api
+from nodetopo.kubeapi.client import MAX_OBJECT, Answer, Api
 
 Object = dict[str, Any]
 Leaf = tuple[str, ...]
@@ -61,7 +61,10 @@ class FakeObjects(Api):
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: str | None,
+        *,
+        max_bytes: int = MAX_OBJECT,
     ) -> Answer:
+        del max_bytes
         self.asked.append((method, path))
         status = self.refuse.get(path, self.fail_with)
         if status == 0:

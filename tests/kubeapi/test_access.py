@@ -1,8 +1,10 @@
 """The ways to the API server: a pod's service account, and the kubernetes package."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from nodetopo.errors import ApiUnavailable
 from nodetopo.kubeapi.access import access
 from nodetopo.probes.host import service_account
+from tests.kubeapi.fake_api_server import kubeconfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,30 @@ def test_the_server_is_that_of_the_cluster(
     assert found.host == url
     assert found.pool.connection_pool_kw["ca_certs"] == str(account / "ca.crt")
     assert found.pool.connection_pool_kw["cert_reqs"] == "CERT_REQUIRED"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("by", ["account", "kubeconfig", "package"])
+def test_a_server_that_is_gone_is_noticed_by_the_kernel(
+    account: Path, monkeypatch: pytest.MonkeyPatch, by: str, scheme: str
+) -> None:
+    path = account / "kubeconfig"
+    path.write_text(kubeconfig(f"{scheme}://127.0.0.1:1"))
+    if by == "package":
+        pytest.importorskip("kubernetes.config")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+    found = access(None if by == "account" else path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pool = found.pool.connection_from_url(f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
+        with closing(pool._new_conn()._new_conn()) as line:
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, every, times = (
+                line.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + every * times == 45
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_token_that_was_replaced_is_sent(account: Path) -> None:

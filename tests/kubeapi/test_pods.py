@@ -114,17 +114,22 @@ def test_the_pods_of_a_node_are_asked_for_page_by_page(tmp_path: Path) -> None:
 
 def test_a_refusal_names_the_right_that_is_missing(tmp_path: Path) -> None:
     assert failure(tmp_path, (403, b"{}")) == (
-        "GET http://127.0.0.1:PORT/api/v1/pods: HTTP 403 Forbidden — "
-        "allow `list` on pods to this account"
+        "GET http://127.0.0.1:PORT/api/v1/pods: HTTP 403 — allow `list` on pods to this account"
     )
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ((500, b""), "GET http://127.0.0.1:PORT/api/v1/pods: HTTP 500 Internal Server Error"),
-        ((200, b"<html>"), "GET http://127.0.0.1:PORT/api/v1/pods: the answer is not JSON"),
-        ((200, b"[]"), "the API server's list of pods has no items"),
+        ((500, b""), "GET http://127.0.0.1:PORT/api/v1/pods: HTTP 500"),
+        (
+            (200, b"<html>"),
+            (
+                "GET http://127.0.0.1:PORT/api/v1/pods: the answer holds no object — "
+                "is there a proxy in between? it is tried again later"
+            ),
+        ),
+        ((200, b'{"a": 1}'), "the API server's list of pods has no items"),
         (
             (200, b'{"items": [3]}'),
             "the API server sent a pod that cannot be read: metadata.name: missing",
@@ -236,7 +241,10 @@ def test_an_answer_beyond_the_cap_is_not_read(
 ) -> None:
     monkeypatch.setattr(pods_module, "MAX_ANSWER_BYTES", 64)
     answer = (200, b'{"items": [' + b" " * 64 + b"]}")
-    assert failure(tmp_path, answer) == ("GET http://127.0.0.1:PORT/api/v1/pods: larger than 0 MiB")
+    assert failure(tmp_path, answer) == (
+        "GET http://127.0.0.1:PORT/api/v1/pods: the answer has more than 0 MiB — "
+        "see what answers at this address, maybe a proxy; it is tried again later"
+    )
 
 
 def test_a_server_that_was_lost_is_not_asked_again(tmp_path: Path) -> None:

@@ -2,18 +2,19 @@
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
+from nodetopo.backoff import Backoff
 from nodetopo.errors import ApiUnavailable
-from nodetopo.kubeapi.client import LONGEST_PAUSE_S, Refused
-from nodetopo.kubeapi.watch import NodeWatch
+from nodetopo.kubeapi.client import LONGEST_PAUSE_S, Api, Refused
+from nodetopo.kubeapi.watch import QUIET_S, SILENCE_S, NodeWatch
 from tests.deviceplugin.eventually import eventually
-from tests.kubeapi.fake_api_server import kubeconfig
+from tests.kubeapi.fake_api_server import FakeApi, kubeconfig, serving
 from tests.kubeapi.fake_watch import FakeWatch, watched
 
 WAIT_S = 60.0
@@ -67,13 +68,80 @@ def test_a_refusal_that_breaks_off_is_a_refusal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["9" * 20, "9" * 400])
-def test_no_pause_is_longer_than_an_hour_whoever_asks_for_it(tmp_path: Path, asked: str) -> None:
+def test_no_pause_is_longer_than_a_minute_whoever_asks_for_it(tmp_path: Path, asked: str) -> None:
     reply = f"HTTP/1.1 429 Busy\r\nRetry-After: {asked}\r\nContent-Length: 0\r\n\r\n"
     with answering(reply.encode(), tmp_path) as path:
         watch = NodeWatch(path, "gpu-1")
         with pytest.raises(ApiUnavailable) as caught:
             watch._opened()
-    assert caught.value.retry_after_s == LONGEST_PAUSE_S
+    assert caught.value.retry_after_s == LONGEST_PAUSE_S == 60
+
+
+def test_an_event_and_an_answer_end_the_pauses_of_others(tmp_path: Path) -> None:
+    pause, api = Backoff(1.0, 1.0), FakeWatch()
+    with watched(api, tmp_path) as path:
+        pause.next_s(60.0)
+        with NodeWatch(path, "gpu-1")._opened() as stream:
+            assert pause.relief_s() == 0
+            api.label(a="b")
+            next(stream.events())
+        assert pause.relief_s() == 60
+    with serving(FakeApi(), tmp_path) as path:
+        pause.next_s(60.0)
+        Api(path).get_metadata("/api/v1/nodes/gone", {})
+        assert pause.relief_s() == 0
+        Api(path).get_metadata("/api/v1/nodes/gpu-1", {})
+        assert pause.relief_s() == 60
+
+
+class Quiet:
+    """An API server whose watches send *events* and then nothing, until they are given up."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, events: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.events_ = events
+        self.silences: list[float] = []
+        self.now_s = 1000.0
+        monkeypatch.setattr("nodetopo.kubeapi.watch.time.monotonic", lambda: self.now_s)
+
+    def watch_metadata(self, _path: str, _query: object, silence_s: float) -> "Quiet":
+        """Open a watch."""
+        self.silences.append(silence_s)
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the events, and fail after the silence."""
+        yield from self.events_
+        self.now_s += self.silences[-1]
+        raise ApiUnavailable("no data")
+
+
+INITIAL_END = {"k8s.io/initial-events-end": "true"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "silences"),
+    [({}, [SILENCE_S] * 3), (INITIAL_END, [SILENCE_S, QUIET_S, QUIET_S])],
+    ids=["bookmarks", "none but the first"],
+)
+def test_a_silent_watch_is_lost_sooner_where_bookmarks_come(
+    monkeypatch: pytest.MonkeyPatch, annotations: Mapping[str, str], silences: Sequence[float]
+) -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"annotations": annotations}}}
+    watch, api = NodeWatch(None, "gpu-1"), Quiet(monkeypatch, [bookmark])
+    watch._api = api  # type: ignore[assignment]
+    for _ in silences:
+        with pytest.raises(ApiUnavailable):
+            watch._follow(threading.Event())
+    assert api.silences == silences
+    assert SILENCE_S == 90
 
 
 class Hours:

@@ -6,14 +6,14 @@ and the same claims before that one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
-from nodetopo.components.dra.devices import Conditions
+from nodetopo.components.dra.devices import HELD, Conditions
 from nodetopo.components.dra.form import Form
 from nodetopo.components.dra.pool import Pool
 from nodetopo.components.dra.slices import changes
@@ -139,7 +139,8 @@ def published(kind: str, snapshot: Snapshot, node: str, seed: int) -> Sequence[O
     if kind in _FORMS:
         held = [gpu.id for gpu in snapshot.gpus[::2]] if kind in ("held", "bare") else []
         pool = Pool.of(snapshot, snapshot.gpus, form=_FORMS[kind])
-        now = Conditions(held=frozenset(held), since=dict.fromkeys(held, _SINCE))
+        now = Conditions(held=frozenset(held))
+        now = replace(now, since=dict.fromkeys(now.tainted, _SINCE))
         applied = changes(node, None, pool.counter_sets, pool.groups((), now), {}).applied
         return [dict(each) for each in applied]
     found = nvidia_slices(snapshot, node, seed=seed, nics=kind == "nics")
@@ -237,7 +238,7 @@ def test_monitoring_is_allocated_beside_users_and_taints(namespaces: None, form:
     snapshot = machine("dgx-h100")
     ids = [gpu.id for gpu in snapshot.gpus]
     pool = Pool.of(snapshot, snapshot.gpus, form=form)
-    now = Conditions(held=frozenset(ids[:1]), since={ids[0]: _SINCE})
+    now = Conditions(held=frozenset(ids[:1]), since={(ids[0], HELD): _SINCE})
     slices = changes("n", None, pool.counter_sets, pool.groups((), now), {}).applied
     whole = {"deviceClassName": "gpu.nodetopo.io", "count": 7}
     monitoring = {

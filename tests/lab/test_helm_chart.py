@@ -1,6 +1,7 @@
 """The chart renders what kustomize does, and refuses what it does not know."""
 
 import copy
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from scripts.generators.chart import OPEN
 from scripts.generators.chart import values as defaults
 from scripts.generators.distributions import distributions
 from tests.deploy.kustomize import render as kustomize
-from tests.lab.helm.chart import CHART, Object, helm, is_hook, render, template
+from tests.lab.helm.chart import CHART, KUBERNETES, Object, helm, is_hook, render, template
 
 pytestmark = pytest.mark.lab
 
@@ -484,8 +485,10 @@ def test_the_kubelets_root_moves_all_but_the_directory_that_is_the_same_everywhe
     assert paths["device-plugins"] == "/var/lib/kubelet/device-plugins"
 
 
-def test_the_runbook_is_found_where_the_values_say() -> None:
-    prefix = "https://git.example.com/nodetopo/blob/main/"
+@pytest.mark.parametrize(
+    "prefix", ["https://git.example.com/nodetopo/blob/main/", "x: y/", "# ", "'", "$1{{ . }}"]
+)
+def test_the_runbook_is_found_where_the_values_say(prefix: str) -> None:
     objects = render({"metrics.rules.create": True, "metrics.rules.runbookPrefix": prefix})
     (rules,) = (one for one in objects if one["kind"] == "PrometheusRule")
     urls = [
@@ -508,3 +511,70 @@ def test_the_rules_and_the_dashboard_are_those_of_the_files() -> None:
         dashboard["data"]["nodetopo.json"].strip()
         == Path(files / "dashboard.json").read_text("utf-8").strip()
     )
+
+
+def test_a_config_keeps_its_name_and_its_text_whatever_they_look_like() -> None:
+    texts = {"1.10": "version: v1\n", "on": "  # head\n  version: v1\n", "0123": "\n- a\n", "~": ""}
+    rendered = render({"namedConfigs.configs": texts, "components.namedConfig": True})
+    (found,) = [it["data"] for it in rendered if it["metadata"]["name"] == "nodetopo-configs"]
+    assert found.keys() == texts.keys()
+    assert {name: text.rstrip("\n") for name, text in found.items()} == {
+        name: text.rstrip("\n") for name, text in texts.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("component", "setting", "value"),
+    [("mig", "mig-strategy", "single"), ("ncclHints", "nccl-hints", False)],
+)
+def test_a_setting_that_is_given_wins_over_its_component(
+    component: str, setting: str, value: object
+) -> None:
+    given_both = {f"components.{component}": True, f"settings.{setting}": value}
+    (pod,) = [it for it in render(given_both) if it["kind"] == "DaemonSet"]
+    (container,) = pod["spec"]["template"]["spec"]["containers"]
+    assert [one for one in container["args"] if one.startswith(f"--{setting}")] == []
+    name = f"NODETOPO_{setting.upper().replace('-', '_')}"
+    texts = [one["value"] for one in container["env"] if one["name"] == name]
+    assert texts == [str(value).lower()]
+
+
+def test_two_ways_to_nfd_are_refused() -> None:
+    done = template({"components.nfdFile": True, "components.nodeFeature": True})
+    assert done.returncode == 1
+    assert "turn one of them off" in done.stderr
+
+
+def _texts(node: Any, at: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each value that the API server wants to be a text, with its place."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _texts(item, at)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("labels", "annotations", "matchLabels", "nodeSelector"):
+                yield from ((f"{at}.{key}.{name}", text) for name, text in value.items())
+            elif key in ("name", "namespace", "serviceAccountName", "priorityClassName"):
+                yield f"{at}.{key}", value
+            else:
+                yield from _texts(value, f"{at}.{key}")
+
+
+@pytest.mark.parametrize("word", ["2024", "0123", "1e3", "true", "on", "null"])
+def test_no_text_becomes_another_type(word: str) -> None:
+    values: Object = {
+        "nodeSelector": {"a": True, "b": 1, "c": word},
+        "podAnnotations": {"a": False, "c": word},
+        "serviceAccount.annotations": {"a": True, "c": word},
+        "metrics.podMonitor": {"create": True, "labels": {"c": word}},
+        "metrics.rules": {"create": True, "labels": {"c": word}},
+        "metrics.dashboard": {"create": True, "annotations": {"c": word}},
+        "priorityClass.create": True,
+    }
+    given_ = [f"--set-json={name}={json.dumps(value)}" for name, value in values.items()]
+    given_ += [f"--set-string=fullnameOverride={word}", "--namespace", word]
+    done = helm("template", word, CHART, "--kube-version", KUBERNETES, *given_)
+    assert done.returncode == 0, done.stderr
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    assert documents
+    assert [(at, it) for at, it in _texts(documents) if not isinstance(it, str)] == []

@@ -23,6 +23,7 @@ from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.deviceplugin.host_files import HostFile
 from nodetopo.errors import AgentError, InputError
+from nodetopo.formats.responses import EndlessError, body_of
 from nodetopo.formats.support_archive import SNAPSHOT, pack
 from nodetopo.kernel.log_writer import LOG_FILE, OLDER
 from nodetopo.kernel.settings.declare import default, key, options
@@ -248,8 +249,8 @@ def _served(args: Namespace, path: str, scrubber: TextScrubber, *, is_of_node: b
     )
     try:
         connection.request("GET", path)
-        answer = connection.getresponse().read(MAX_ANSWER)
-    except (OSError, HTTPException) as error:
+        answer = body_of(connection.getresponse(), MAX_ANSWER, TIMEOUT_S)
+    except (OSError, HTTPException, EndlessError) as error:
         raise InputError(f"no answer from {address}: {error}") from None
     finally:
         connection.close()

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NoReturn, TypeAlias
 
 import yaml
@@ -282,30 +283,44 @@ def load(
     may_repeat: bool = False,
     loader: Any = KubernetesLoader,
 ) -> Any:
-    """Return the only document of *text*; None where it is empty. As :func:`load_all`.
+    """Return the first document of *text*; None where it is empty. As :func:`load_all`.
+
+    The rest is not parsed, as sigs.k8s.io/yaml does not: a file can end in ``---``.
 
     Raises:
-        ValueError: as :func:`load_all`, or there are several documents.
+        ValueError: as :func:`load_all`.
     """
-    documents = load_all(text, max_nodes, may_repeat=may_repeat, loader=loader)
-    if len(documents) > 1:
-        raise ValueError(f"{len(documents)} documents where one is expected")
-    return documents[0] if documents else None
+    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
+        try:
+            return json.load(text, may_repeat=may_repeat)  # JSON indented by tabs is no YAML
+        except ValueError:
+            pass
+    documents = _checked(
+        text, max_nodes, lambda: [next(yaml.load_all(text, Loader=loader), None)], may_repeat, 1
+    )
+    return documents[0]
 
 
 def read_values(
-    file: str, text: str, max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+    file: str,
+    text: str,
+    max_nodes: int = MAX_NODES,
+    *,
+    may_repeat: bool = False,
+    most: int | None = None,
 ) -> list[Value]:
-    """Return the documents of *text*; *file* is its name. As :func:`load_all`.
+    """Return the (first *most*) documents of *text*; *file* is its name. As :func:`load_all`.
 
     Words have the meaning that PyYAML gives them.
 
     Raises:
         ValueError: as :func:`load_all`.
     """
-    nodes = _checked(
-        text, max_nodes, lambda: list(yaml.compose_all(text, Loader=LOADER)), may_repeat
-    )
+
+    def compose() -> list[yaml.Node]:
+        return list(islice(yaml.compose_all(text, Loader=LOADER), most))
+
+    nodes = _checked(text, max_nodes, compose, may_repeat, most)
     return [Value(file, "", node) for node in nodes]
 
 
@@ -353,9 +368,13 @@ class _ConfigurationLoader(yaml.SafeLoader):
 
 
 def _checked(
-    text: str, max_nodes: int, build: Callable[[], list[Any]], may_repeat: bool
+    text: str,
+    max_nodes: int,
+    build: Callable[[], list[Any]],
+    may_repeat: bool,
+    most: int | None = None,
 ) -> list[Any]:
-    """Return what *build* makes of *text*, which is within the limits.
+    """Return what *build* makes of *text*, whose documents (the first *most*) are within limits.
 
     Raises:
         ValueError: not YAML, or beyond a limit.
@@ -363,7 +382,10 @@ def _checked(
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
     try:
-        check_weight(yaml.parse(text, Loader=LOADER), max_nodes, may_repeat=may_repeat)
+        events = yaml.parse(text, Loader=LOADER)
+        if most is not None:
+            events = _documents(events, most)
+        check_weight(events, max_nodes, may_repeat=may_repeat)
         return build()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -376,6 +398,15 @@ def _checked(
         # What PyYAML's constructors raise where a text does not have the type of its tag.
         problem = f"a value that its tag does not fit ({type(error).__name__}: {error})"
         raise ValueError(f"not YAML: {problem}") from None
+
+
+def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
+    """Yield the events of the first *most* documents."""
+    for event in events:
+        yield event
+        most -= isinstance(event, yaml.DocumentEndEvent)
+        if not most:
+            return
 
 
 @dataclass(slots=True)

@@ -1,16 +1,47 @@
-"""Parts of the API server's answers, as the types that they must have.
+"""Answers of servers: read within limits, and their parts as the types that they must have.
 
 A proxy in between may answer with anything, and a loop that fails on that must fail with an error
 that is retried, not with one that ends the program.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from http.client import HTTPResponse
 from typing import Any
 
 from nodetopo.errors import ApiUnavailable
 
 _CURE = "is there a proxy in between? It is tried again later"
+
+_PIECE = 1 << 16
+
+
+class EndlessError(ValueError):
+    """A body beyond the limit for its size or time; the rest of it was not read."""
+
+
+def body_of(answer: Any, max_bytes: int, within_s: float) -> bytearray:
+    """Return the body of an HTTP answer, which was not read yet; the caller closes it.
+
+    Args:
+        answer: of ``http.client``, or of urllib3 without ``preload_content``.
+        within_s: seconds for the whole body; a timeout of the socket starts again with each byte.
+
+    Raises:
+        EndlessError: it has more than *max_bytes*, or takes longer.
+        OSError, HTTPException, HTTPError: as *answer* does.
+    """
+    body, until = bytearray(), time.monotonic() + within_s
+    # Not `read`: that waits for all of it. A compressed body, which nobody asks for, stays so.
+    options = {} if isinstance(answer, HTTPResponse) else {"decode_content": False}
+    while piece := answer.read1(min(_PIECE, max_bytes + 1 - len(body)), **options):
+        body += piece
+        if len(body) > max_bytes:
+            raise EndlessError(f"the answer has more than {max_bytes >> 20} MiB")
+        if time.monotonic() > until:
+            raise EndlessError(f"no whole answer in {within_s:g} s")
+    return body
 
 
 def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -83,6 +83,15 @@ def _construct_number(loader: Any, node: Any) -> int | float | str:
     return str(text)
 
 
+def _construct_unknown(loader: Any, _tag: str, node: Any) -> Any:
+    """Read a node with a tag of nobody's: a text, or a list or map as if it had none."""
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return loader.construct_mapping(node, deep=True)
+
+
 def _mismatch(expected: str, node: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=f"not {expected}", problem_mark=node.start_mark)
 
@@ -110,3 +119,4 @@ KubernetesLoader.add_constructor(f"{_TAG}bool", _construct_bool)
 KubernetesLoader.add_constructor(f"{_TAG}int", _construct_number)
 KubernetesLoader.add_constructor(f"{_TAG}float", _construct_number)
 KubernetesLoader.add_constructor(None, yaml.constructor.SafeConstructor.construct_undefined)
+KubernetesLoader.add_multi_constructor("!", _construct_unknown)

@@ -171,6 +171,7 @@ class EventWriter(ABC):
 
     def write_next(self) -> None:
         """Write one Event if due and the API server requested no pause."""
+        self._silent_until -= self._pause.relief_s()
         if self._clock() < self._silent_until:
             return
         waiting = self._queue.take()

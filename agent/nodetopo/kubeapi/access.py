@@ -70,13 +70,13 @@ def access(kubeconfig: Path | None, context: str | None = None) -> Access:
 def _pool(**settings: Any) -> Any:
     from urllib3 import PoolManager  # noqa: PLC0415 - costs memory before use
 
-    return _verifying(PoolManager(**settings))
+    return _connecting(PoolManager(**settings))
 
 
-def _verifying(pool: Any) -> Any:
-    from nodetopo.kubeapi.verification import verifying_as_kubectl  # noqa: PLC0415 - as urllib3
+def _connecting(pool: Any) -> Any:
+    from nodetopo.kubeapi.verification import as_kubectl_connects  # noqa: PLC0415 - as urllib3
 
-    return verifying_as_kubectl(pool)
+    return as_kubectl_connects(pool)
 
 
 def _service_account() -> Access:
@@ -140,7 +140,7 @@ def _by_package(kubeconfig: Path | None, context: str | None, *, is_in_pod: bool
             raise ApiUnavailable(cause, "mount the token") from error
         return {item["key"]: item["value"] for item in settings if item["in"] == "header"}
 
-    pool = _verifying(api.rest_client.pool_manager)
+    pool = _connecting(api.rest_client.pool_manager)
     return Access(str(configuration.host), pool, credentials)
 
 

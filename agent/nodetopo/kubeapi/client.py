@@ -13,7 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from nodetopo.backoff import note_answer
 from nodetopo.errors import ApiUnavailable
+from nodetopo.formats.responses import EndlessError, body_of
 from nodetopo.kubeapi.access import access
 from nodetopo.model.digits import is_digits
 
@@ -32,8 +34,8 @@ LATER = "it is tried again later"
 TIMEOUT_S = 10.0
 """Longest wait for one answer; the API server itself gives up on a mutation after 34 s."""
 
-LONGEST_PAUSE_S = 3600.0
-"""The API server never requests more than an hour; a proxy that does would silence us for good."""
+LONGEST_PAUSE_S = 60.0
+"""The API server requests a second; a proxy that requests a day would silence us for as long."""
 
 MAX_EVENT = 1 << 20
 """Bytes of one event with metadata; a Node's has some 7 KB, a whole Node under 100 KB."""
@@ -42,8 +44,13 @@ MAX_OBJECT = 4 << 20
 """Bytes of one event with a whole object; etcd takes objects of 1.5 MiB (``--max-request-bytes``),
 which are more as JSON."""
 
+MAX_LIST = 8 << 20
+"""Bytes of a list that the daemon asks for, within its container's memory."""
+
 MAX_REFUSAL = 1 << 16
-"""Bytes of a refusal that are read; a Status object has some hundred."""
+"""Bytes of a refusal of a watch; a Status object has some hundred."""
+
+_OK = range(200, 300)
 
 _JSON = "application/json"
 
@@ -122,21 +129,23 @@ class Api:
         """
         return self._send("GET", path, query, {"Accept": _METADATA_ONLY}, None)
 
-    def list_metadata(self, path: str, query: Mapping[str, str]) -> Answer:
+    def list_metadata(self, path: str, query: Mapping[str, str], max_bytes: int) -> Answer:
         """Read the metadata of the objects at *path*; any HTTP status is an answer.
 
         Raises:
-            ApiUnavailable: no HTTP answer came.
+            ApiUnavailable: no HTTP answer came, or one of more than *max_bytes*.
         """
-        return self._send("GET", path, query, {"Accept": _METADATA_LISTED}, None)
+        return self._send(
+            "GET", path, query, {"Accept": _METADATA_LISTED}, None, max_bytes=max_bytes
+        )
 
-    def get(self, path: str, query: Mapping[str, str]) -> Answer:
-        """Read the whole object at *path*; any HTTP status is an answer.
+    def get(self, path: str, query: Mapping[str, str], max_bytes: int = MAX_OBJECT) -> Answer:
+        """Read the whole object, or list, at *path*; any HTTP status is an answer.
 
         Raises:
-            ApiUnavailable: no HTTP answer came.
+            ApiUnavailable: no HTTP answer came, or one of more than *max_bytes*.
         """
-        return self._send("GET", path, query, {"Accept": _JSON}, None)
+        return self._send("GET", path, query, {"Accept": _JSON}, None, max_bytes=max_bytes)
 
     def delete(self, path: str) -> Answer:
         """Delete the object at *path*; any HTTP status is an answer.
@@ -197,24 +206,11 @@ class Api:
         method = "GET" if body is None else "POST"
         sent = None if body is None else json.dumps(body)
         headers = {"Accept": _JSON, "Content-Type": _JSON}
-        asked = f"{method} {self.host}{path}"
-        with self._reaching(method, path):
-            response = self._request(method, path, query, headers, sent, read_s=TIMEOUT_S)
-            try:
-                content = response.read(max_bytes + 1)
-            finally:
-                response.release_conn()
-                response.close()
-        if response.status not in (200, 201):
-            cure = f"{grant} to this account" if response.status == FORBIDDEN else ""
-            raise ApiUnavailable(f"{asked}: HTTP {response.status} {response.reason}", cure)
-        if len(content) > max_bytes:
-            raise ApiUnavailable(f"{asked}: larger than {max_bytes >> 20} MiB")
-        try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise ApiUnavailable(f"{asked}: the answer is not JSON") from error
-        return value if isinstance(value, dict) else {}
+        answer = self._send(method, path, query, headers, sent, max_bytes=max_bytes)
+        if answer.status not in (200, 201):
+            cure = f"{grant} to this account" if answer.status == FORBIDDEN else ""
+            raise ApiUnavailable(f"{method} {self.host}{path}: {answer.problem}", cure)
+        return answer.body
 
     def watch_metadata(self, path: str, query: Mapping[str, str], silence_s: float) -> "Stream":
         """Follow the metadata of the objects at *path*, as :meth:`watch` follows whole ones."""
@@ -240,9 +236,9 @@ class Api:
         if response.status == 200:
             return Stream(response, f"{self.host}{path}", max_event)
         try:
-            content = response.read(MAX_REFUSAL)
-        except _http_error():  # the body was lost on the way
-            content = b""
+            content = body_of(response, MAX_REFUSAL, TIMEOUT_S)
+        except (_http_error(), EndlessError):  # the status is enough
+            content = bytearray()
         finally:
             response.close()
         refusal = _answer(response, content)
@@ -265,9 +261,25 @@ class Api:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: str | None,
+        *,
+        max_bytes: int = MAX_OBJECT,
     ) -> Answer:
         response = self._request(method, path, query, headers, body)
-        return _answer(response, response.data)
+        with self._reaching(method, path):
+            try:
+                content = body_of(response, max_bytes, TIMEOUT_S)
+            except BaseException:
+                response.close()  # what is left of it would begin the next answer
+                raise
+            finally:
+                response.release_conn()
+        answer = _answer(response, content)
+        if answer.status in _OK:
+            note_answer()
+            if content and not answer.body:
+                cause = f"{method} {self.host}{path}: the answer holds no object"
+                raise ApiUnavailable(cause, f"is there a proxy in between? {LATER}")
+        return answer
 
     def _request(
         self,
@@ -277,9 +289,9 @@ class Api:
         headers: Mapping[str, str],
         body: str | None = None,
         *,
-        read_s: float | None = None,
+        read_s: float = TIMEOUT_S,
     ) -> Any:
-        """Send one request; with *read_s* the body is left to be read, each part within that."""
+        """Send one request; the body is left to be read, each part within *read_s*."""
         from urllib3 import Timeout  # noqa: PLC0415 - costs memory before use
 
         credentials = self._access.credentials()
@@ -289,17 +301,20 @@ class Api:
                 f"{self.host}{path}?{urlencode(query)}",
                 body=body,
                 headers={"User-Agent": "nodetopo", **credentials, **headers},
-                timeout=Timeout(connect=TIMEOUT_S, read=read_s or TIMEOUT_S),
-                preload_content=read_s is None,
+                timeout=Timeout(connect=TIMEOUT_S, read=read_s),
+                preload_content=False,
                 # urllib3 would obey Retry-After by sleeping here, with the caller's thread.
                 retries=False,
             )
 
     @contextmanager
     def _reaching(self, method: str, path: str) -> Iterator[None]:
-        """Raise Unreachable for a connection that fails."""
+        """Raise Unreachable for a connection that fails, ApiUnavailable for an endless answer."""
         try:
             yield
+        except EndlessError as error:
+            cure = f"see what answers at this address, maybe a proxy; {LATER}"
+            raise ApiUnavailable(f"{method} {self.host}{path}: {error}", cure) from error
         except _http_error() as error:
             raise Unreachable(
                 f"{method} {self.host}{path}: {error}",
@@ -349,6 +364,7 @@ class Stream:
                 event = None
             if not isinstance(event, dict):
                 raise ApiUnavailable(f"watch {self._name}: a line is no event")
+            note_answer()
             yield event
 
     def cancel(self) -> None:
@@ -403,7 +419,7 @@ def following_page(page: Mapping[str, Any]) -> str | None:
     return token if isinstance(token, str) and token else None
 
 
-def _answer(response: Any, content: bytes) -> Answer:
+def _answer(response: Any, content: bytearray) -> Answer:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):  # a proxy answered with something else

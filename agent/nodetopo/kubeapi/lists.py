@@ -17,6 +17,10 @@ PAGE = 500
 """Objects in one answer, as requested by ``kubectl``."""
 
 
+MAX_PAGE = 128 << 20
+"""Bytes of one answer of a command: 500 objects of 256 KiB; a Node has up to 50 KB."""
+
+
 class NotServed(ApiUnavailable):
     """The API server does not serve this kind, or not in this version."""
 
@@ -34,19 +38,23 @@ def list_metadata(
         ApiUnavailable: they cannot be listed.
         NotServed: the path does not exist.
     """
-    for item in _items(connect, path, lambda asked: connect().list_metadata(path, asked), query):
+    for item in _items(
+        connect, path, lambda asked: connect().list_metadata(path, asked, MAX_PAGE), query
+    ):
         yield part(item, "metadata")
 
 
-def list_objects(connect: Connect, path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each object at *path*, whole.
+def list_objects(
+    connect: Connect, path: str, max_bytes: int = MAX_PAGE
+) -> Iterator[Mapping[str, Any]]:
+    """Yield each object at *path*, whole; a page of them has at most *max_bytes*.
 
     Raises:
         ApiUnavailable: they cannot be listed.
         NotServed: there is no such path.
         NotAllowed: the account has no right to.
     """
-    return _items(connect, path, lambda asked: connect().get(path, asked), {})
+    return _items(connect, path, lambda asked: connect().get(path, asked, max_bytes), {})
 
 
 def is_served(connect: Connect, group: str) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from nodetopo.errors import ApiUnavailable, DecodeError
 from nodetopo.formats.responses import part, parts
-from nodetopo.kubeapi.client import NOT_FOUND, Api, Unreachable, following_page, pages
+from nodetopo.kubeapi.client import MAX_LIST, NOT_FOUND, Api, Unreachable, following_page, pages
 from nodetopo.model.dra import SLICES, PublishedDevice
 from nodetopo.model.node import NodeStatus
 from nodetopo.model.pod import Container, Pod
@@ -101,7 +101,7 @@ class ApiServer:
         Raises:
             ApiUnavailable: no answer, or it is refused or malformed.
         """
-        answer = self._api.get(SLICES, {"fieldSelector": f"spec.nodeName={node}"})
+        answer = self._api.get(SLICES, {"fieldSelector": f"spec.nodeName={node}"}, MAX_LIST)
         if answer.status == NOT_FOUND:
             return ()
         if answer.status != 200:

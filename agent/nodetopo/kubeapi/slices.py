@@ -14,7 +14,16 @@ from typing import Any
 
 from nodetopo.errors import ApiUnavailable
 from nodetopo.formats.responses import part, parts
-from nodetopo.kubeapi.client import FORBIDDEN, LATER, Api, Invalid, NotServed, Refused, Stream
+from nodetopo.kubeapi.client import (
+    FORBIDDEN,
+    LATER,
+    MAX_LIST,
+    Api,
+    Invalid,
+    NotServed,
+    Refused,
+    Stream,
+)
 from nodetopo.kubeapi.watch import Watch
 from nodetopo.model.dra import SLICES
 
@@ -95,7 +104,7 @@ class SliceWatch(Watch):
         Raises:
             ApiUnavailable: they cannot be listed.
         """
-        answer = api.get(SLICES, {"fieldSelector": self._selector})
+        answer = api.get(SLICES, {"fieldSelector": self._selector}, MAX_LIST)
         if answer.status != 200:
             is_refused = answer.status == FORBIDDEN
             error = Refused if is_refused else ApiUnavailable

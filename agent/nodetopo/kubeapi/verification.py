@@ -1,4 +1,4 @@
-"""Connections that verify a server as kubectl does.
+"""Connections that verify a server as kubectl does, and notice a server that is gone.
 
 Python 3.13 and urllib3 ask certificates for extensions that RFC 5280 demands of new ones
 (``VERIFY_X509_STRICT``), such as the usage of an authority's key. Go's clients do not, so clusters
@@ -6,12 +6,17 @@ with older or hand-made authorities work with all of Kubernetes' own programs, a
 one.
 """
 
+import socket
 import ssl
 from typing import Any
 
 from urllib3 import HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPSConnection
 from urllib3.util.ssl_ import create_urllib3_context
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds of silence before the kernel asks the other end, seconds between its questions, and how
+many stay unanswered: Kubernetes' own clients give a connection up after 45 s, too."""
 
 
 class _Connection(HTTPSConnection):
@@ -42,7 +47,16 @@ def as_kubectl(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def verifying_as_kubectl(pool: PoolManager) -> PoolManager:
-    """Return *pool*, whose new connections verify servers as kubectl does."""
+def as_kubectl_connects(pool: PoolManager) -> PoolManager:
+    """Return *pool*, whose new connections verify and keep watch of servers as kubectl's do."""
     pool.pool_classes_by_scheme = {**pool.pool_classes_by_scheme, "https": _Pool}
+    pool.connection_pool_kw["socket_options"] = [
+        *HTTPSConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *(
+            (socket.IPPROTO_TCP, getattr(socket, name), value)
+            for name, value in _KEEPALIVE.items()
+            if hasattr(socket, name)  # Darwin has other names for some
+        ),
+    ]
     return pool

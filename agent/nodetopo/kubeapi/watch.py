@@ -28,10 +28,13 @@ server does the same with a watch without a timeout (kubernetes, ``--min-request
 watch costs it a TLS handshake.
 """
 
-SILENCE_S = 400.0
-"""A watch without data for this long is lost: a kubelet reports its Node's status every five
-minutes (``nodeStatusReportFrequency``), and bookmarks come about once a minute.
-"""
+SILENCE_S = 90.0
+"""A watch without data for this long is lost: bookmarks come once a minute. TCP keepalive notices
+sooner that the other end of a connection is gone."""
+
+QUIET_S = 400.0
+"""The same after a watch without bookmarks, which an API server does not send as long as no object
+of the kind has changed since its start (k8s.io/apiserver pkg/storage/cacher/cacher.go)."""
 
 RETRY_S = (1.0, 60.0)
 """First and longest pause after the API server failed, doubled in between, full jitter."""
@@ -77,6 +80,8 @@ class Watch(ABC):
         self._pause = Backoff(*RETRY_S, least_s=0.0)
         self._refused_pause = Backoff(*REFUSED_S, least_s=0.0)
         self._stream: Stream | None = None
+        self._silence_s = SILENCE_S
+        self._has_bookmarks = False
         self._problem: str | None = None
 
     @property
@@ -132,7 +137,7 @@ class Watch(ABC):
         """
         with self._opened() as stream:
             self._refused_pause.reset()
-            began, self._stream = time.monotonic(), stream
+            began, self._stream, self._has_bookmarks = time.monotonic(), stream, False
             if stopping.is_set():  # `close` can have run before the stream existed
                 return
             try:
@@ -145,6 +150,8 @@ class Watch(ABC):
                 is_short = time.monotonic() - began < SHORT_S
                 if not is_short:
                     self._pause.reset()
+                if time.monotonic() - began >= SILENCE_S and not self._has_bookmarks:
+                    self._silence_s = QUIET_S
         if is_short:
             raise ApiUnavailable(f"watch of {self._what}: it ended at once")
 
@@ -159,7 +166,7 @@ class Watch(ABC):
             "resourceVersion": self._version,
             "timeoutSeconds": str(round(lasts_s)),
         }
-        return self.open(self._api, query, SILENCE_S)
+        return self.open(self._api, query, self._silence_s)
 
     def _take(self, event: Mapping[str, Any]) -> None:
         """Take one event.
@@ -178,6 +185,8 @@ class Watch(ABC):
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self.take(str(kind), body)
         elif kind == "BOOKMARK":
+            if not part(metadata, "annotations"):  # not the end of the initial objects
+                self._silence_s, self._has_bookmarks = SILENCE_S, True
             self.take_bookmark(metadata)
         self._version = str(metadata.get("resourceVersion") or self._version)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 
-from nodetopo.model.gpu import Gpu
+from nodetopo.model.gpu import FabricState, Gpu
 from nodetopo.model.nvlink import NvLink, PeerKind, ReportedPair
 from nodetopo.model.snapshot import Snapshot
 
@@ -19,8 +19,8 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     nothing. Through NVSwitches every GPU reaches every other with all its switch links, so the pair
     has the lesser of the two counts, unless the driver denies the pair peer access. Links to a CPU
     (POWER9) join no GPUs. The links of a lost GPU are unknown, as are the links of a GPU that
-    reports the state of none, or itself as the far end of all (:func:`loops`). The count in a text
-    is taken as is.
+    reports the state of none, or itself as the far end of all (:func:`loops`), or whose links still
+    train. The count in a text is taken as is.
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)
@@ -29,7 +29,7 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     silent = {link.gpu for link in links} - {
         link.gpu for link in links if link.is_active is not None and link not in looped
     }
-    silent |= {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
+    silent |= {gpu.index for gpu in snapshot.gpus if gpu.is_lost} | training_gpus(snapshot)
     counts: dict[Pair, int | None] = {}
     for a, b in combinations((gpu.index for gpu in snapshot.gpus), 2):
         pair = reported.get((a, b))
@@ -70,6 +70,21 @@ def gpus_of_unknown_links(snapshot: Snapshot) -> frozenset[int]:
     A lost GPU that was in MIG mode is none of them, for it uses no NVLink.
     """
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost and not gpu.is_divided)
+
+
+def training_gpus(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that have NVLinks down while they register with their fabric.
+
+    After a boot such links are still training, and say nothing about how the node is built.
+    """
+    down = {link.gpu for link in snapshot.nvlinks or () if not link.is_active}
+    return frozenset(
+        gpu.index
+        for gpu in snapshot.gpus
+        if gpu.index in down
+        and gpu.fabric is not None
+        and gpu.fabric.state in (FabricState.NOT_STARTED, FabricState.IN_PROGRESS)
+    )
 
 
 def loops(snapshot: Snapshot) -> frozenset[NvLink]:

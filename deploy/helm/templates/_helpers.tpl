@@ -20,7 +20,7 @@
 
 {{- define "nodetopo.selector" -}}
 app.kubernetes.io/name: nodetopo
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "nodetopo.labels" -}}
@@ -107,7 +107,7 @@ changes MIG devices; the agent's pod goes and comes back with it. Nodes without 
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   labels:
     {{- include "nodetopo.labels" $root | nindent 4 }}
 rules:
@@ -116,21 +116,28 @@ rules:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   labels:
     {{- include "nodetopo.labels" $root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: ClusterRole
-  name: {{ $name }}
+  name: {{ $name | quote }}
 subjects:
   {{- include "nodetopo.subject" $root | nindent 2 }}
 {{- end }}
 
 {{- define "nodetopo.subject" -}}
 - kind: ServiceAccount
-  name: {{ include "nodetopo.serviceAccount" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "nodetopo.serviceAccount" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
+{{- end }}
+
+{{/* A map of texts, whatever words of YAML its values look like: `--set nodeSelector.gpu=true`. */}}
+{{- define "nodetopo.texts" -}}
+{{- $texts := dict -}}
+{{- range $key, $value := . -}}{{- $_ := set $texts $key (toString $value) -}}{{- end -}}
+{{- toYaml $texts -}}
 {{- end }}
 
 {{/* The settings of the agent: those of the components, then those of the values. */}}
@@ -139,6 +146,7 @@ subjects:
 {{- if not (include "nodetopo.offers" .) -}}{{- $_ := set $settings "offer-gpus" "never" -}}{{- end -}}
 {{- if not .Values.gfdLabels -}}{{- $_ := set $settings "publish-gfd-labels" "false" -}}{{- end -}}
 {{- with .Values.components -}}
+{{- if and .nfdFile .nodeFeature -}}{{- fail "components.nfdFile and components.nodeFeature are two ways to hand the same labels to NFD: turn one of them off" -}}{{- end -}}
 {{- if or .cdi .dra -}}{{- $_ := set $settings "cdi-spec" "write" -}}{{- end -}}
 {{- if .dra -}}{{- $_ := set $settings "dra" "true" -}}{{- end -}}
 {{- if .pluginsRegistry -}}{{- $_ := set $settings "registration" "watcher" -}}{{- end -}}

@@ -42,9 +42,9 @@ class FakeSliceApi:
         """Let the watch see what is stored."""
         self._watch._publish(deepcopy(self.slices))
 
-    def get(self, path: str, query: Mapping[str, str]) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], max_bytes: int = 0) -> Answer:
         """Answer for the version."""
-        del query
+        del query, max_bytes
         assert path == "/version"
         self.versions_asked += 1
         if self.version is None:

@@ -27,9 +27,9 @@ class Classes:
         self.asked = 0
         self.status = 200
 
-    def get(self, path: str, query: Mapping[str, str]) -> Answer:
+    def get(self, path: str, query: Mapping[str, str], max_bytes: int = 0) -> Answer:
         """Return the list."""
-        del query
+        del query, max_bytes
         assert path.endswith("/deviceclasses")
         self.asked += 1
         return Answer(status=self.status, body={"items": [CLASS]}, retry_after_s=None)

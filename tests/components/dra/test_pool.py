@@ -175,7 +175,7 @@ def test_an_unhealthy_gpu_taints_every_device_with_it() -> None:
     bad = snapshot.gpus[0].id
     now = Conditions(
         health={bad: GpuHealth(is_healthy=False, reason="Xid79")},
-        since={bad: "2026-01-01T00:00:00Z"},
+        since={(bad, UNHEALTHY): "2026-01-01T00:00:00Z"},
     )
     found = devices(pool(snapshot), now)
     tainted = {name for name, it in found.items() if "taints" in it}
@@ -264,7 +264,7 @@ def test_each_gpu_has_a_device_for_administration_that_nothing_taints(form: Form
         health={bad.id: GpuHealth(is_healthy=False, reason="Xid79")},
         held=frozenset([bad.id]),
         foreign={bad.id: "gpu.nvidia.com"},
-        since={bad.id: SINCE},
+        since={(bad.id, key): SINCE for key in (UNHEALTHY, HELD, FOREIGN)},
     )
     made = pool(snapshot, form)
     found = devices(made, now)
@@ -292,7 +292,7 @@ def test_there_are_no_devices_for_administration_unless_asked_for(form: Form) ->
 def test_a_gpu_that_another_driver_publishes_is_tainted_with_its_name() -> None:
     snapshot = machine("dgx-h100")
     twice = snapshot.gpus[0].id
-    now = Conditions(foreign={twice: "gpu.example.com/x!"}, since={twice: SINCE})
+    now = Conditions(foreign={twice: "gpu.example.com/x!"}, since={(twice, FOREIGN): SINCE})
     made = pool(snapshot, GPUS)
     assert devices(made, now)["gpu-1b"]["taints"] == [
         {
@@ -343,7 +343,8 @@ def test_a_claimed_set_whose_gpu_is_gone_keeps_the_counters_of_the_others() -> N
     made = Pool.of(left, left.gpus, kept=kept)
     assert made.kept == {"gpus-1b-43-52-61": tuple(sorted(ids[:4]))}
     now = Conditions(
-        health={ids[0]: GpuHealth(is_healthy=False, reason="GpuLost")}, since={ids[0]: SINCE}
+        health={ids[0]: GpuHealth(is_healthy=False, reason="GpuLost")},
+        since={(ids[0], UNHEALTHY): SINCE},
     )
     found = devices(made, now, used=ids[:5])
     claimed = found["gpus-1b-43-52-61"]
@@ -419,7 +420,8 @@ def test_devices_that_share_a_gpu_with_a_claimed_one_are_left_out() -> None:
     ids = tuple(gpu.id for gpu in snapshot.gpus)
     made = pool(snapshot)
     now = Conditions(
-        health={ids[0]: GpuHealth(is_healthy=False, reason="Xid79")}, since={ids[0]: SINCE}
+        health={ids[0]: GpuHealth(is_healthy=False, reason="Xid79")},
+        since={(ids[0], UNHEALTHY): SINCE},
     )
     found = {
         it["name"]

@@ -126,9 +126,8 @@ def test_any_state_is_reached_from_any_other(
     taints: object = None
     for used, unsound, held in steps:
         bad, kept = {ids[at] for at in unsound}, frozenset(ids[at] for at in held)
-        now = Conditions(
-            health=unhealthy(bad), held=kept, since=dict.fromkeys([*bad, *kept], SINCE)
-        )
+        now = Conditions(health=unhealthy(bad), held=kept)
+        now = replace(now, since=dict.fromkeys(now.tainted, SINCE))
         gpus = {ids[at] for at in used}
         found = written(gpus, observed, pool, now)
         before, observed = observed, stored(found, observed)

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from nodetopo.backoff import API_RETRY_S
+from nodetopo.backoff import API_RETRY_S, note_answer
 from nodetopo.components.labels.outputs.nfd import NfdFile
 from nodetopo.components.labels.outputs.pacing import CORRECTION_S, FOLLOWED_S, GAP_S, START_S
 from nodetopo.kernel.pacing import RECHECK_S
 from nodetopo.model.snapshot import Kernel, Snapshot
 from tests.components.labels.label_simulation import COUNT, DGX, SimulatedAgent, least, most, node
 from tests.kubeapi.fake_api_server import FakeApi
+
+NO_GPU = replace(DGX, gpus=(), pci_gpus=(), nvlinks=(), pairs=())
 
 
 @pytest.fixture
@@ -74,6 +76,24 @@ def test_a_label_that_is_unread_for_ever_stays_and_asks_nobody(api: FakeApi) -> 
         agent.run(60)
     assert api.labels["a.io/unread"] == "x"
     assert len(api.reads) <= 15
+
+
+def test_a_node_that_proves_to_have_no_gpu_keeps_no_label(
+    api: FakeApi, agent: SimulatedAgent
+) -> None:
+    agent.extra = {}
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    assert COUNT in api.labels
+    agent.scan(replace(NO_GPU, pci_gpus=None))
+    agent.run(RECHECK_S[1])
+    assert COUNT in api.labels
+    agent.scan(NO_GPU)
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    agent.scan(NO_GPU)
+    agent.run(RECHECK_S[1])
+    assert api.labels == {}
 
 
 def test_while_a_watch_tells_of_the_node_it_is_read_once_an_hour(
@@ -172,6 +192,19 @@ def test_a_storm_of_429_is_answered_by_the_pauses_that_were_asked_for(api: FakeA
         assert api.reads == []
         agent.now += 0.1
     api.fail_with = None
+    agent.run(0)
+    assert COUNT in api.labels
+
+
+def test_the_pause_asked_for_ends_once_the_server_answers_anybody(api: FakeApi) -> None:
+    agent = SimulatedAgent(node(api), spread=least)
+    agent.scan()
+    api.fail_with = (503, {"Retry-After": "60"})
+    agent.run(0)
+    api.fail_with = None
+    agent.run(API_RETRY_S[0])
+    assert COUNT not in api.labels
+    note_answer()
     agent.run(0)
     assert COUNT in api.labels
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from nodetopo.backoff import note_answer
 from nodetopo.components.zones.loop import GAP_S, LOOK_S, NEW_NODE_S, OFFER_LOOKS, START_S
 from nodetopo.components.zones.node_resource_topology import fingerprint
 from nodetopo.components.zones.zones import ABSENCE_S
@@ -178,6 +179,9 @@ def test_a_new_node_does_not_shorten_a_pause_that_the_api_server_asked_for(
     agent.zones.note_node({"uid": "uid-new"})
     agent.run(6)
     assert [path for _method, path in api.asked].count(ZONES) == 1
+    note_answer()  # of another request: the server is well again
+    agent.run(0)
+    assert [path for _method, path in api.asked].count(ZONES) == 2
 
 
 def test_what_the_kubelet_could_give_is_asked_for_when_pods_change_and_seldom_else(

@@ -163,10 +163,10 @@ def test_a_pod_that_came_back_is_asked_for_again(api: FakeObjects) -> None:
 
 def test_a_stale_cache_of_the_api_server_hides_no_pod() -> None:
     class Behind(FakeObjects):
-        def _send(self, method: str, path: str, query: Any, headers: Any, body: Any) -> Answer:
+        def _send(self, method: str, path: str, query: Any, *rest: Any, **more: Any) -> Answer:
             if query.get("resourceVersion") == "0":
                 return Answer(status=404, body={}, retry_after_s=None)
-            return super()._send(method, path, query, headers, body)
+            return super()._send(method, path, query, *rest, **more)
 
     behind = Behind()
     put(behind, A)

@@ -6,7 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodetopo.errors import InputError
+from nodetopo.kernel.settings.declare import key, options
 from tests.kernel.settings.reloaders import running, write
+from tests.kernel.settings.resolving import resolve
 
 
 @pytest.fixture
@@ -137,6 +139,72 @@ def test_a_setting_that_needs_a_restart_stays_and_is_logged_once(file: Path) -> 
     assert (settings.mig_strategy, settings.node_name) == ("mixed", "gpu-1")
     said = [line["settings"] for line in lines if "starts anew" in line["event"]]
     assert said == [["metrics-address"]]
+
+
+NEEDS_RESTART = [name for name, setting in options().items() if not setting.is_live]
+
+WORDS = (
+    *("true", "false", "none", "all", "7", "127.0.0.1:1", "https://127.0.0.1:1", "/x/y", "x.io/"),
+    *("json", "debug", "auto", "file", "watcher", "single", "dgx-h100", "[1, 2]", "{79: app}"),
+    *("sets", "gpus", "30s", "nvidia.com/a", "xyz", "node-feature", "off", "never"),
+)
+
+
+def other(name: str) -> str:
+    """Return a file's text that changes the setting *name*."""
+    usual = resolve().settings
+    for word in WORDS:
+        text = f"{key(name)}: {word}\n"
+        try:
+            found = resolve(text).settings
+        except InputError:
+            continue
+        if getattr(found, name) != getattr(usual, name):
+            return text
+    raise AssertionError(f"no word here changes {key(name)}")
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["set", "removed"])
+@pytest.mark.parametrize("name", NEEDS_RESTART)
+def test_no_live_setting_follows_from_one_that_needs_a_restart(
+    tmp_path: Path, name: str, is_removed: bool
+) -> None:
+    file = tmp_path / "config.yaml"
+    first, second = "", other(name)
+    if is_removed and name != "config_dir":  # which would have to be there at the start
+        first, second = second, first
+    write(file, first)
+    with running(file) as it:
+        before = it.reloader.current.settings
+        write(file, f"{second}scan-interval: 77s\n")
+        assert it.poll(looks=3) == 1
+        assert it.applied[0] == it.reloader.current.settings == before.but(scan_interval_s=77.0)
+
+
+def test_what_needs_a_restart_is_checked_against_what_is_in_force(file: Path) -> None:
+    write(file, "dra: true")
+    with running(file) as it:
+        write(file, "dra: false\ncdi-spec: none")
+        assert it.poll(looks=3) == 0
+        ((reason, text, is_warning),) = it.told()
+        assert (reason, is_warning) == ("ConfigRefused", True)
+        assert text.startswith("dra in force until a restart: DRA hands devices over by our CDI")
+
+
+def test_a_refused_config_is_tried_again_once_its_file_comes(tmp_path: Path, file: Path) -> None:
+    table = tmp_path / "table.yaml"
+    with running(file) as it:
+        it.refusal = InputError("no table")
+        write(file, f"mig-strategy: mixed\nbandwidth-table: {table}")
+        assert it.poll(looks=5) == 0
+        assert it.mig == "single"
+        it.refusal = None
+        assert it.poll(looks=5) == 0
+        write(table, "{}")
+        assert it.poll(looks=3) == 1
+        assert it.mig == "mixed"
+        write(table, "{ }")
+        assert it.poll(looks=3) == 1
 
 
 def test_flags_and_variables_stay_stronger_than_a_changed_file(file: Path) -> None:

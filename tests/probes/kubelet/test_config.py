@@ -30,6 +30,14 @@ def test_what_a_file_leaves_out_has_the_kubelets_default(tmp_path: Path) -> None
     assert read(tmp_path, {CONFIG: HEADER}) == DEFAULTS
 
 
+@pytest.mark.parametrize("more", ["---\n", "---\nkind: Other\n", "x: !foo 1\n", "---\n{[\n"])
+def test_a_file_is_read_as_far_as_the_kubelet_reads_it(tmp_path: Path, more: str) -> None:
+    found = read(tmp_path, {CONFIG: f"{HEADER}topologyManagerPolicy: restricted\n{more}"})
+    assert replace(found, odd_keys=DEFAULTS.odd_keys) == replace(
+        DEFAULTS, topology_manager_policy="restricted"
+    )
+
+
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
     text = HEADER + (
         "cpuManagerPolicy: static\n"

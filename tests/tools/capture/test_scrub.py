@@ -250,8 +250,6 @@ KUBELET = (
 @pytest.mark.parametrize(
     "content",
     [
-        f"{KUBELET}---\nkind: Other\n".encode(),
-        f"{KUBELET}x: !foo 1\n".encode(),
         f"{KUBELET}# caf\xe9\n".encode("latin-1"),
         f"{KUBELET}# \x07\n".encode(),
         f"{KUBELET}\t# x\n".encode(),
@@ -271,7 +269,13 @@ def test_a_file_that_cannot_be_read_is_left_out_and_said_to_be(content: bytes) -
     assert "s3cr3t" not in str(raw)
 
 
-@pytest.mark.parametrize("more", ["", "x: =\n", "x: 2026-13-45\n", f"x: {'9' * 5000}\n"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("", "x: =\n", "x: 2026-13-45\n", f"x: {'9' * 5000}\n", "x: !foo 1\n", "...\n"),
+        *("---\n", "---\nkind: Other\nstaticPodURL: s3cr3t\n", "--- {[ s3cr3t\n"),
+    ],
+)
 def test_a_file_that_discovery_reads_is_kept_without_comments_and_other_keys(more: str) -> None:
     found = kubelet_file(f"# jane\ntopologyManagerPolicy: 'on'\n{more}providerID: aws-jane\n")
     assert found == 'topologyManagerPolicy: "on"\n'

@@ -20,7 +20,7 @@ from nodetopo.model.gpu import Gpu, MigInstance
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import nearest_hcas, nodes_alike, rails
 from nodetopo.topology.complexes import ComplexKind, complexes
-from nodetopo.topology.domains import clique, islands
+from nodetopo.topology.domains import clique, is_settled, islands
 
 Json: TypeAlias = dict[str, Any]
 
@@ -46,8 +46,9 @@ class Attributes:
         self._allocator = allocator
         self._has_lists = has_lists
         self._position = {gpu.id: at for at, gpu in enumerate(snapshot.gpus)}
-        self._islands = islands(snapshot)
-        self._clique = clique(snapshot)
+        are_settled = is_settled(snapshot)
+        self._islands = islands(snapshot) if are_settled else None
+        self._clique = clique(snapshot) if are_settled else None
         self._nearest = nearest_hcas(snapshot)
         self._rails = {gpu: rail.number for rail in rails(snapshot) for gpu in rail.gpus}
         self._alike = nodes_alike(snapshot)
@@ -156,11 +157,16 @@ class Attributes:
         return {"ints": [*dict.fromkeys([*sorted(nodes), *near])][:LONGEST_LIST]}
 
     def _links(self, gpus: Sequence[Gpu]) -> Mapping[str, Json | None]:
-        """Return how *gpus* are joined by NVLink: links, island, rings, multi-node partition."""
+        """Return how *gpus* are joined by NVLink: links, island, rings, multi-node partition.
+
+        Empty while their links are unknown.
+        """
+        if self._islands is None:
+            return {}
         facts = self._allocator.facts
         members = [self._position[gpu.id] for gpu in gpus]
         island = None
-        for number, indices in enumerate(self._islands or ()):
+        for number, indices in enumerate(self._islands):
             if len(indices) > 1 and {gpu.index for gpu in gpus} <= set(indices):
                 island = number
         pairs = [facts.links[a][b] for at, a in enumerate(members) for b in members[at + 1 :]]
@@ -169,7 +175,7 @@ class Attributes:
         return {
             "bandwidthGBs": _whole(None if bandwidth is None else int(bandwidth)),
             "nvlinkIsland": _whole(island),
-            "nvlinks": _whole(min(pairs) if pairs and self._islands is not None else None),
+            "nvlinks": _whole(min(pairs, default=None)),
             "nvlinkRings": _whole(rings or None),
             "nvlinkPartition": _text(None if self._clique is None else str(self._clique)),
         }

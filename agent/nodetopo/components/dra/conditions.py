@@ -1,6 +1,7 @@
 """The conditions that keep GPUs of our DRA driver from being allocated, and their start."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from nodetopo.components.dra.devices import Conditions
@@ -11,7 +12,7 @@ from nodetopo.model.gpu_health import GpuHealth, HealthView
 
 
 class ConditionsKeeper:
-    """Remembers when each GPU's condition began; for one thread.
+    """Remembers when each condition of each GPU began; for one thread.
 
     Taints carry this time, and pods are evicted when their toleration has passed since then. So a
     new process reads it from the slices.
@@ -19,7 +20,7 @@ class ConditionsKeeper:
 
     def __init__(self) -> None:
         """Know of no trouble yet."""
-        self._since: dict[str, str] = {}
+        self._since: dict[tuple[str, str], str] = {}
         self._start = _now()
 
     def conditions(
@@ -44,41 +45,30 @@ class ConditionsKeeper:
         for gpu in pool.snapshot.gpus:
             if gpu.is_lost and verdicts.get(gpu.id, GpuHealth()).is_healthy:
                 verdicts[gpu.id] = GpuHealth(is_healthy=False, reason="GpuLost", said="it is lost")
-        unsound = {name for name, verdict in verdicts.items() if not verdict.is_healthy}
-        troubled = unsound | set(held) | foreign.keys()
-        is_new = bool(troubled - self._since.keys())
+        found = Conditions(health=verdicts, held=frozenset(held), foreign=foreign, evicts=evicts)
+        is_new = bool(found.tainted - self._since.keys())
         before = _published_since(pool, slices or {}) if is_new else {}
         now = self._start if slices is None else _now()
-        since = {
-            name: self._since.get(name) or before.get(name) or now for name in sorted(troubled)
-        }
+        since = {each: self._since.get(each) or before.get(each) or now for each in found.tainted}
         if slices is not None:
             self._since = since
-        return Conditions(
-            health=verdicts,
-            since=since,
-            held=frozenset(held),
-            foreign=foreign,
-            evicts=evicts,
-        )
+        return replace(found, since=since)
 
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _published_since(pool: Pool, slices: Slices) -> Mapping[str, str]:
-    """Return the start of GPUs' taints in the slices, from the devices of single GPUs."""
-    found: dict[str, str] = {}
+def _published_since(pool: Pool, slices: Slices) -> Mapping[tuple[str, str], str]:
+    """Return the start of GPUs' conditions in the slices, from the devices of single GPUs."""
+    found: dict[tuple[str, str], str] = {}
     for body in own(slices).values():
         for device in body.get("spec", {}).get("devices") or ():
             backing = pool.backing(str(device.get("name"))) if device.get("taints") else None
             if backing is None or len(backing.gpus) != 1:
                 continue
-            times = [
-                str(taint["timeAdded"]) for taint in device["taints"] if taint.get("timeAdded")
-            ]
-            if times:
-                gpu = backing.gpus[0]
-                found[gpu] = min(found.get(gpu, times[0]), *times)
+            for taint in device["taints"]:
+                if since := taint.get("timeAdded"):
+                    each = backing.gpus[0], str(taint.get("key"))
+                    found[each] = min(found.get(each, since), str(since))
     return found

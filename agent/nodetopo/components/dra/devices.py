@@ -4,7 +4,7 @@ Fields and limits: k8s.io/api v0.36 ``resource/v1`` types.go.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -44,14 +44,14 @@ class Conditions:
 
     Attributes:
         health: verdicts; a missing GPU is presumed sound.
-        since: when a GPU's taint began, RFC 3339; for each unhealthy, held or foreign GPU.
+        since: when a GPU's condition began, RFC 3339, by GPU and key of the taint.
         held: GPUs that pods have by a device plugin.
         foreign: GPUs that another driver also publishes, with its name.
         evicts: whether pods with an unhealthy GPU are evicted.
     """
 
     health: HealthView = field(default_factory=lambda: MappingProxyType({}))
-    since: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    since: Mapping[tuple[str, str], str] = field(default_factory=lambda: MappingProxyType({}))
     held: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     evicts: bool = False
@@ -59,8 +59,14 @@ class Conditions:
     @property
     def barred(self) -> frozenset[str]:
         """The GPUs that no new claim can get."""
+        return frozenset(gpu for gpu, _ in self.tainted)
+
+    @property
+    def tainted(self) -> frozenset[tuple[str, str]]:
+        """Each condition, by GPU and key of its taint."""
         unsound = (gpu for gpu, verdict in self.health.items() if not verdict.is_healthy)
-        return self.held.union(self.foreign, unsound)
+        kinds = ((UNHEALTHY, unsound), (HELD, self.held), (FOREIGN, self.foreign))
+        return frozenset((gpu, key) for key, gpus in kinds for gpu in gpus)
 
 
 def set_device(
@@ -133,24 +139,28 @@ def counter(gpu: Gpu) -> str:
     return f"gpu-{_dashed(gpu.pci)}"
 
 
-def tainted(device: Json, gpus: Iterable[str], now: Conditions) -> Json:
-    """Return *device* with the taints of its *gpus*, one of each kind at most."""
-    taints: dict[str, Json] = {}
+def tainted(device: Json, gpus: Sequence[str], now: Conditions) -> Json:
+    """Return *device* with the taints of its *gpus*: of each kind the one that began first."""
+    taints: list[Json] = []
+    conditions = now.tainted
+    for key in (UNHEALTHY, HELD, FOREIGN):
+        found = [gpu for gpu in gpus if (gpu, key) in conditions]
+        if not found:
+            continue
+        gpu = min(found, key=lambda gpu: now.since.get((gpu, key), "~"))
+        is_evicting = key == UNHEALTHY and now.evicts
+        taint = {"key": key, "value": _taint_value(gpu, key, now)}
+        taint["effect"] = "NoExecute" if is_evicting else "NoSchedule"
+        if (since := now.since.get((gpu, key))) is not None:
+            taint["timeAdded"] = since
+        taints.append(taint)
+    return {**device, "taints": taints} if taints else device
 
-    def taint(gpu: str, key: str, text: str, effect: str = "NoSchedule") -> None:
-        since = {"timeAdded": now.since[gpu]} if gpu in now.since else {}
-        taints.setdefault(key, {"key": key, "value": text, "effect": effect, **since})
 
-    for gpu in gpus:
-        verdict = now.health.get(gpu)
-        if verdict is not None and not verdict.is_healthy:
-            effect = "NoExecute" if now.evicts else "NoSchedule"
-            taint(gpu, UNHEALTHY, verdict.reason or "Unknown", effect)
-        if gpu in now.held:
-            taint(gpu, HELD, "device-plugin")
-        if gpu in now.foreign:
-            taint(gpu, FOREIGN, _label_value(now.foreign[gpu]))
-    return {**device, "taints": list(taints.values())} if taints else device
+def _taint_value(gpu: str, key: str, now: Conditions) -> str:
+    if key == UNHEALTHY:
+        return now.health[gpu].reason or "Unknown"
+    return "device-plugin" if key == HELD else _label_value(now.foreign[gpu])
 
 
 def _label_value(text: str) -> str:

@@ -12,6 +12,7 @@ from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.host_files import is_directory
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.kubeapi.apply import Connect
+from nodetopo.kubeapi.client import MAX_LIST
 from nodetopo.kubeapi.lists import list_objects
 from nodetopo.kubeapi.slices import Slices, SliceWatch
 from nodetopo.model.dra import API, DRIVER, ClaimedDevice, DeviceKey, PublishedDevice
@@ -210,7 +211,7 @@ class DraNeighbours:
             return
         self._classes_due = now + CLASSES_S
         try:
-            self._classes = tuple(list_objects(self._connect, CLASSES))
+            self._classes = tuple(list_objects(self._connect, CLASSES, MAX_LIST))
         except ApiUnavailable as error:
             if self._problem.failed(str(error)):
                 structlog.get_logger().warning("DeviceClasses not known", problem=str(error))

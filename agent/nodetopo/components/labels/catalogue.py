@@ -13,6 +13,7 @@ from nodetopo.components.labels import (
 from nodetopo.components.labels.label import LabelRow, label_value
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.topology.domains import is_settled
 
 CATALOGUE: tuple[LabelRow, ...] = tuple(
     sorted(
@@ -65,5 +66,5 @@ def is_complete(snapshot: Snapshot) -> bool:
     """
     is_answered = all(issue.probe != "nvml" for issue in snapshot.issues)
     is_whole = not any(gpu.is_lost for gpu in snapshot.gpus)
-    is_listed = bool(snapshot.gpus) or not snapshot.pci_gpus
-    return is_answered and is_whole and is_listed and fabric.is_settled(snapshot)
+    is_listed = bool(snapshot.gpus) or snapshot.pci_gpus == ()
+    return is_answered and is_whole and is_listed and is_settled(snapshot)

@@ -2,26 +2,10 @@
 
 from nodetopo.components.labels.label import LabelRow, RuledLabel
 from nodetopo.components.labels.rules import LabelRules
-from nodetopo.model.gpu import FabricState
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.topology.domains import clique
+from nodetopo.topology.domains import clique, is_settled
 
 CLIQUE_KEY = "nvidia.com/gpu.clique"
-
-
-def is_settled(snapshot: Snapshot) -> bool:
-    """Return whether every GPU has finished its registration with the fabric.
-
-    Until then a standalone node looks like a part of a larger domain, so labels about either wait,
-    and published ones stay. The same applies to a lost GPU whose registration was never read,
-    unless the others have no fabric.
-    """
-    fabrics = [gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None]
-    registered = [fabric for fabric in fabrics if fabric.state is not FabricState.NOT_SUPPORTED]
-    lost = sum(gpu.is_lost and gpu.fabric is None for gpu in snapshot.gpus)
-    if lost and (registered or lost == len(snapshot.gpus)):
-        return False
-    return all(fabric.state is FabricState.COMPLETED and not fabric.status for fabric in registered)
 
 
 def _clique(snapshot: Snapshot, rules: LabelRules) -> str | None:

@@ -152,7 +152,7 @@ class LabelsLoop(PeriodicLoop):
         if self._source.is_news(current.snapshot):
             self._desired = self._source.of(current.snapshot)
             self._absence.add(current.snapshot, frozenset(self._desired.labels))
-        if not self._desired.labels:
+        if not (self._desired.labels or self._absence.is_proven):
             return LOOK_S  # nothing was read yet, which proves nothing
         is_proven = self._absence.is_proven
         pauses = (lane.step(self._desired, is_proven=is_proven) for lane in self._lanes)

@@ -5,12 +5,18 @@ import json
 from collections import Counter
 from itertools import combinations
 
-from nodetopo.components.labels.fabric import is_settled
 from nodetopo.components.labels.label import LabelEntry
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.rails import job_hcas
 from nodetopo.topology.affinity import hca_closeness
-from nodetopo.topology.domains import clique, has_switch, interconnect, islands, rack_size
+from nodetopo.topology.domains import (
+    clique,
+    has_switch,
+    interconnect,
+    is_settled,
+    islands,
+    rack_size,
+)
 from nodetopo.topology.links import (
     active_links,
     gpus_of_unknown_links,
@@ -36,8 +42,8 @@ def _has_nvswitch(snapshot: Snapshot) -> bool | None:
 
 
 def _groups(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
-    """Return the islands; ``None`` without GPUs, or where links are unknown, of lost ones too."""
-    is_known = snapshot.gpus and not gpus_of_unknown_links(snapshot)
+    """Return the islands; ``None`` without GPUs, and while links are unknown or not settled."""
+    is_known = snapshot.gpus and not gpus_of_unknown_links(snapshot) and is_settled(snapshot)
     return islands(snapshot) if is_known else None
 
 
@@ -97,7 +103,7 @@ def _island_count(snapshot: Snapshot) -> int | None:
 
 def _links_per_gpu(snapshot: Snapshot) -> int | None:
     out, links = gpus_out_of_nvlink(snapshot), snapshot.nvlinks
-    if links is None or gpus_of_unknown_links(snapshot):
+    if links is None or gpus_of_unknown_links(snapshot) or not is_settled(snapshot):
         return None
     looped = loops(snapshot)
     unclear = [link for link in links if link.is_active is None or link in looped]
@@ -285,7 +291,7 @@ def _shape(snapshot: Snapshot) -> str | None:
     """
     if not snapshot.gpus or None in (snapshot.pci_gpus, snapshot.hcas, snapshot.numa_nodes):
         return None
-    if any(issue.probe == "nvml" for issue in snapshot.issues):
+    if any(issue.probe == "nvml" for issue in snapshot.issues) or not is_settled(snapshot):
         return None
     links = nvlinks_between(snapshot)
     if any(gpu.product is None or gpu.is_lost for gpu in snapshot.gpus) or None in links.values():

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from nodetopo.components.labels.fabric import is_settled
 from nodetopo.components.labels.label import LabelEntry
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.model.gpu import FabricState
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.topology.links import gpus_out_of_nvlink, loops
+from nodetopo.topology.domains import is_settled
+from nodetopo.topology.links import gpus_out_of_nvlink, loops, training_gpus
 from nodetopo.topology.wiring import modules_without_links, wired_gpus
 
 OK_KEY = f"{DEFAULT_PREFIX}topology-ok"
@@ -73,7 +73,7 @@ def _faults(snapshot: Snapshot) -> Iterator[str]:
 
 def _links_down(snapshot: Snapshot) -> Iterator[str]:
     """Name the GPUs with wired links that are down."""
-    judged = wired_gpus(snapshot) - gpus_out_of_nvlink(snapshot)
+    judged = wired_gpus(snapshot) - gpus_out_of_nvlink(snapshot) - training_gpus(snapshot)
     for gpu in (gpu for gpu in snapshot.gpus if gpu.index in judged):
         own = [link for link in snapshot.nvlinks or () if link.gpu == gpu.index]
         if any(link.is_active is False for link in own):

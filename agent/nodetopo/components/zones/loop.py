@@ -308,7 +308,11 @@ class PacedWriter(Generic[Wanted]):
 
     def step(self, wanted: Wanted) -> None:
         """Write *wanted* if it has changed, or is due to be checked, and a write is allowed now."""
-        now = self._clock()
+        now, relief_s = self._clock(), self._pause.relief_s()
+        self._not_before, self._asked_until = (
+            self._not_before - relief_s,
+            self._asked_until - relief_s,
+        )
         is_recheck = now >= self._recheck_at
         if now < self._not_before or (wanted == self._published and not is_recheck):
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 
@@ -17,7 +18,7 @@ from nodetopo.errors import AgentError, InputError
 from nodetopo.kernel.settings.declare import Settings, files, key, options
 from nodetopo.kernel.settings.named import Chosen, chosen, listed
 from nodetopo.kernel.settings.node_config import NodeConfigWatch, SeenLabel
-from nodetopo.kernel.settings.origin import ConfigFile, SettingSource
+from nodetopo.kernel.settings.origin import ConfigFile, Given, SettingSource
 from nodetopo.kernel.settings.resolve import Resolved
 from nodetopo.model.notice import Notice
 from nodetopo.outage import Outage
@@ -63,8 +64,12 @@ class Sources:
     environment: Mapping[str, str] = field(default_factory=dict)
     file: str | None = None
 
-    def resolved(self, named: Chosen | None = None) -> Resolved:
+    def resolved(
+        self, named: Chosen | None = None, fixed: Mapping[str, Given] = MappingProxyType({})
+    ) -> Resolved:
         """Read and resolve all sources; the file of *named* overrides the common file.
+
+        *fixed* overrides everything, as in :meth:`Resolved.of`.
 
         Raises:
             InputError: a source cannot be read or is invalid.
@@ -76,21 +81,25 @@ class Sources:
             file=self._config_file(self.file, SettingSource.FILE),
             named=self._config_file(path, SettingSource.NAMED_FILE),
             nvidia_flags=self.nvidia_flags,
+            fixed=fixed,
         )
 
-    def stamp(self, settings: Settings) -> Stamp:
+    def stamp(self, settings: Settings, refused: Settings | None = None) -> Stamp:
         """Return a value that differs after a change of a file that *settings* come from.
+
+        A file of *refused* settings counts too: it can be what they lacked.
 
         A mounted ConfigMap is replaced by a link to another directory, which gives each file
         another inode.
         """
         paths = [] if self.file is None else [Path(self.file)]
         paths += files(settings)
+        paths += () if refused is None else files(refused)
         if settings.config_dir is not None:
             with suppress(InputError):  # missing for a while, or for good: reading reports it
                 paths += listed(settings.config_dir).values()
         stamps = []
-        for path in paths:
+        for path in dict.fromkeys(paths):
             try:
                 stat = path.stat()
                 stamps.append((str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size))
@@ -131,6 +140,7 @@ class Reloader:
         self._read_label: SeenLabel | None = None
         self._current = base
         self._watch: NodeConfigWatch | None = None
+        self._rejected: Settings | None = None
         self._stamp: Stamp = ()
         self._seen_stamp: Stamp = ()
         self._next_look = clock()
@@ -210,7 +220,7 @@ class Reloader:
         if (now := self._clock()) >= self._next_look:
             self._next_look = now + LOOK_S
             before = self._seen_stamp
-            self._seen_stamp = self._sources.stamp(self._current.settings)
+            self._seen_stamp = self._sources.stamp(self._current.settings, self._rejected)
             # It has changed and was left alone since.
             is_written = self._seen_stamp == before != self._stamp
         if self._is_asked.is_set() or is_written or self.label != self._read_label:
@@ -268,32 +278,43 @@ class Reloader:
         return self._sources.resolved(config), config
 
     def _reload(self, apply: Apply) -> None:
+        self._rejected = None
         self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
         try:
-            resolved, config = self._read()
-            # What needs a restart stays as it is; each set of such changes is logged once.
-            current = self._current.settings
-            fixed = {
-                name: getattr(current, name)
-                for name, setting in options().items()
-                if not setting.is_live
-            }
-            wanted = {name: getattr(resolved.settings, name) for name in fixed}
-            pending = {name: value for name, value in wanted.items() if value != fixed[name]}
-            if pending and pending != self._pending:
-                structlog.get_logger().warning(
-                    "settings take effect when the daemon starts anew",
-                    settings=[key(name) for name in pending],
-                )
-            self._pending = pending
-            settings = replace(resolved.settings, **fixed)
-            apply(settings)
+            wanted, config = self._read()
+            # What needs a restart stays as it is, and so does what follows from it.
+            resolved = self._sources.resolved(config, self._fixed(wanted))
+            self._rejected = resolved.settings  # until they are accepted
+            self._stamp = self._seen_stamp = self._sources.stamp(
+                self._current.settings, self._rejected
+            )
+            apply(resolved.settings)
         except AgentError as error:
             if self._refused.failed(str(error)):
                 self._report_refusal(str(error))
             return
+        self._rejected = None
         self._refused.ended()
-        self._accept(replace(resolved, settings=settings), config)
+        self._accept(replace(resolved, nvidia=wanted.nvidia, warnings=wanted.warnings), config)
+
+    def _fixed(self, wanted: Resolved) -> Mapping[str, Given]:
+        """Return the values in force that need a restart; each set of changes is logged once."""
+        now, fixed, pending = self._current, {}, {}
+        for name, setting in options().items():
+            if setting.is_live:
+                continue
+            value, asked = getattr(now.settings, name), getattr(wanted.settings, name)
+            origin = wanted.origins[name]
+            if value != asked:
+                pending[name], origin = asked, f"{key(name)} in force until a restart"
+            fixed[name] = Given(value=value, origin=origin, place=SettingSource.FLAG, is_ours=True)
+        if pending and pending != self._pending:
+            structlog.get_logger().warning(
+                "settings take effect when the daemon starts anew",
+                settings=[key(name) for name in pending],
+            )
+        self._pending = pending
+        return fixed
 
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
         before, self._current = self._current, resolved

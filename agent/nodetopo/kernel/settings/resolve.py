@@ -9,6 +9,7 @@ import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from nodetopo.allocation.rules import Model
@@ -81,12 +82,14 @@ class Resolved:
         file: ConfigFile | None = None,
         named: ConfigFile | None = None,
         nvidia_flags: Mapping[str, str] | None = None,
+        fixed: Mapping[str, Given] = MappingProxyType({}),
     ) -> Self:
         """Join the sources; later ones override earlier ones.
 
         *flags* holds only those that were given, by field name; *nvidia_flags* by NVIDIA's name.
-        *named* is the node's chosen config, which overrides *file*. Only our variables, NVIDIA's,
-        ``NODE_NAME`` and ``KUBERNETES_SERVICE_HOST`` count in *environment*.
+        *named* is the node's chosen config, which overrides *file*; *fixed* has values, already
+        read, that override all sources before any other value is derived from them. Only our
+        variables, NVIDIA's, ``NODE_NAME`` and ``KUBERNETES_SERVICE_HOST`` count in *environment*.
 
         Raises:
             InputError: an unknown name, or an invalid value.
@@ -106,7 +109,7 @@ class Resolved:
             except ValueError as error:
                 shown = reprlib.repr(raw.value)
                 raise InputError(f"{raw.origin}: {shown} is {error}", option(name).help) from None
-        chosen = _with_derived(given, environment)
+        chosen = _with_derived({**given, **fixed}, environment)
         _check_one_machine(chosen)
         warnings += effects.join(chosen, nvidia)
         _complete(chosen)

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from nodetopo.errors import AgentError, DecodeError, UnreadableError
 from nodetopo.formats import json
+from nodetopo.formats.responses import EndlessError, body_of
 from nodetopo.model.kubelet import CONFIGZ, KubeletSettings
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
@@ -119,7 +120,7 @@ class KubeletApi:
             with self._connection(address) as (connection, deadline):
                 connection.request("GET", path, headers=headers)
                 with closing(connection.getresponse()) as answer:
-                    body = answer.read(limit + 1)
+                    body = body_of(answer, limit, self.timeout_s)
                 deadline.check()
         except ssl.SSLCertVerificationError as error:
             raise self._unreadable(
@@ -128,6 +129,8 @@ class KubeletApi:
                 "name the authority with --kubelet-ca-file, or take any certificate with "
                 "--kubelet-insecure-tls",
             ) from error
+        except EndlessError as error:
+            raise self._unreadable(path, str(error), "see what serves there") from error
         except (OSError, HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise self._unreadable(path, reason, "see whether the kubelet runs") from error
@@ -136,8 +139,6 @@ class KubeletApi:
             right = f"nodes{path}"
             reason = f"HTTP status {answer.status}{': ' * bool(meaning)}{meaning}"
             raise self._unreadable(path, reason.format(right=right), cure.format(right=right))
-        if len(body) > limit:
-            raise self._unreadable(path, f"more than {limit >> 20} MiB", "see what serves there")
         if answer.length:
             raise self._unreadable(path, "the answer ended early", "see whether the kubelet runs")
         return body.decode("utf-8", "replace")

@@ -130,7 +130,7 @@ def repeated_keys(text: str, file: str) -> Iterator[OddKey]:
     try:
         repeated = _repeated(json.loads(text, object_pairs_hook=_Pairs), "")
     except ValueError:
-        documents = read_values(file, text, may_repeat=True)
+        documents = read_values(file, text, may_repeat=True, most=1)
         repeated = (pair for document in documents for pair in document.repeated_below())
     for within, key in repeated:
         yield OddKey(key=shortened(key), within=shortened(within), file=file, is_repeated=True)

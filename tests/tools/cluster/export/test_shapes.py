@@ -74,6 +74,18 @@ def test_layouts_of_one_product_have_names_of_their_own() -> None:
     assert first.name.startswith("8x-tesla-v100-sxm2-32gb-")
 
 
+def test_layouts_whose_products_differ_by_signs_alone_have_names_of_their_own() -> None:
+    def of(product: str) -> Snapshot:
+        return replace(PCIE, gpus=tuple(replace(gpu, product=product) for gpu in PCIE.gpus))
+
+    long = "NVIDIA " + "Very " * 20
+    products = ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM4 80GB", "A100 SXM4 80GB", f"{long}1"]
+    nodes = {f"n{at}": of(product) for at, product in enumerate([*products, f"{long}2"])}
+    names = [shape.name for shape in found(published(**nodes))]
+    assert len({*names}) == len(nodes)
+    assert names == [shape.name for shape in found(published(**nodes))]
+
+
 def test_a_label_that_only_these_nodes_have_is_their_selector() -> None:
     devices = published(a=DGX, b=PCIE, c=DGX)
     v100, l40s = found(devices, labelled(a="V100", b="L40S", c="V100"))

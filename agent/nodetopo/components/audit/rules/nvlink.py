@@ -20,7 +20,7 @@ from nodetopo.components.audit.rules.nvlink_inputs import (
 )
 from nodetopo.model.nvlink import NvLink, P2pStatus, PeerKind
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.topology.links import direct_links, gpus_out_of_nvlink, switch_links
+from nodetopo.topology.links import direct_links, gpus_out_of_nvlink, switch_links, training_gpus
 from nodetopo.topology.wiring import has_switches, is_module, modules_without_links, wired_gpus
 
 _NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
@@ -52,7 +52,7 @@ def _no_nvlink(snapshot: Snapshot) -> str | None:
 )
 def link_states(snapshot: Snapshot) -> Judgement:
     """Find links that are down although they are wired, and GPUs behind NVSwitches without any."""
-    wired = wired_gpus(snapshot)
+    wired = wired_gpus(snapshot) - training_gpus(snapshot)
     divided = {gpu.pci for gpu in snapshot.gpus if gpu.is_divided and gpu.pci is not None}
     for link in snapshot.nvlinks or ():
         if link.is_active is False and link.gpu in wired and link.peer not in divided:
@@ -88,7 +88,8 @@ def link_counts(snapshot: Snapshot) -> Judgement:
     ends = [(link, (link.gpu, index[link.peer])) for link in links if link.peer in index]
     wired = Counter(pair for _, pair in ends)
     up = Counter(pair for link, pair in ends if link.is_active)
-    silent_pairs = {pair for link, pair in ends if link.is_active is None}
+    training = training_gpus(snapshot)
+    silent_pairs = {pair for link, pair in ends if link.is_active is None or link.gpu in training}
     for a, b in sorted({(min(pair), max(pair)) for pair in wired}):
         is_known = not {(a, b), (b, a)} & silent_pairs and not {a, b} & divided
         expected = max(wired[a, b], wired[b, a])
@@ -101,7 +102,7 @@ def link_counts(snapshot: Snapshot) -> Judgement:
 
     # From GPUs to NVSwitches.
     silent = {link.gpu for link in links if link.is_active is None}
-    silent |= _unread_gpus(snapshot) | divided
+    silent |= _unread_gpus(snapshot) | divided | training
     to_switches = [link for link in links if link.peer_kind is PeerKind.SWITCH]
     most = max(Counter(link.gpu for link in to_switches).values(), default=0)
     up_to_switches = Counter(link.gpu for link in to_switches if link.is_active)
@@ -233,7 +234,12 @@ def _missing_states(snapshot: Snapshot) -> tuple[Missing, ...]:
     absent = missing_links(snapshot)
     if snapshot.nvlinks is None:
         return absent
-    silent = (_name(link) for link in snapshot.nvlinks if link.is_active is None)
+    training = training_gpus(snapshot)
+    silent = (
+        _name(link)
+        for link in snapshot.nvlinks
+        if link.is_active is None or (link.gpu in training and not link.is_active)
+    )
     unread = [f"GPU{gpu}" for gpu in sorted(_unread_gpus(snapshot))]
     if not has_switches(snapshot):  # behind NVSwitches, a dead link is a finding
         modules = (gpu.name for gpu in modules_without_links(snapshot))

@@ -97,6 +97,11 @@ class OutputSchedule:
             soon = self._clock() + self._spread(0.0, START_S)
             self._not_before = self._recheck_at = min(self._not_before, soon)
             self._pause.reset()
+        relief_s = self._pause.relief_s()
+        self._not_before, self._recheck_at = (
+            self._not_before - relief_s,
+            self._recheck_at - relief_s,
+        )
         # Not compared immediately: that could be in the middle of a write, before
         # the result of the write is known.
         seen = self._seen

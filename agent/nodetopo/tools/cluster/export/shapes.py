@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
 
+from nodetopo.model.codec import encode
 from nodetopo.model.dra import DRIVER, PCIE_ROOT, PublishedDevice
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -104,15 +105,13 @@ def shapes_of(
     machines = tuple(known)
     labels = {node.name: node.labels for node in nodes}
     everyone = [name for names in groups.values() for name in names]
-    titles = [_title([gpu.product for gpu in snapshot.gpus]) for snapshot, _ in groups]
     shapes = []
-    for (key, names), title in zip(groups.items(), titles, strict=True):
-        snapshot, mode = key
+    for (key, names), name in zip(groups.items(), _names(tuple(groups)), strict=True):
+        snapshot = key[0]
         same = with_links(snapshot, machines)
-        digest = f"-{_digest(snapshot, mode)}" if titles.count(title) > 1 else ""
         shapes.append(
             Shape(
-                name=f"{_slug(title)}{digest}",
+                name=name,
                 # The NICs of a known machine can differ from these.
                 snapshot=snapshot
                 if same is None
@@ -239,13 +238,31 @@ def _slug(title: str) -> str:
     return words.strip("-")[:60].rstrip("-")
 
 
+def _names(layouts: Sequence[tuple[Snapshot, str]]) -> list[str]:
+    """Return a name for each layout, no two the same, and the same at every export."""
+    slugs = [_slug(_title([gpu.product for gpu in snapshot.gpus])) for snapshot, _ in layouts]
+    names = [
+        f"{slug}-{_digest(*layout)}" if slugs.count(slug) > 1 else slug
+        for slug, layout in zip(slugs, layouts, strict=True)
+    ]
+    return [
+        # They differ by something else than the places of their devices.
+        f"{name}-{_hex(encode(snapshot) + mode, 8)}" if names.count(name) > 1 else name
+        for name, (snapshot, mode) in zip(names, layouts, strict=True)
+    ]
+
+
 def _digest(snapshot: Snapshot, mode: str) -> str:
     """Return four digits that tell layouts of one product apart, the same at every export."""
     rows = [(str(gpu.pci), gpu.numa_node, gpu.path and gpu.path.root) for gpu in snapshot.gpus]
     rows += [
         (str(hca.pci), hca.numa_node, hca.path and hca.path.root) for hca in snapshot.hcas or ()
     ]
-    return sha256(f"{rows!r}{mode}".encode()).hexdigest()[:4]
+    return _hex(f"{rows!r}{mode}", 4)
+
+
+def _hex(text: str, digits: int) -> str:
+    return sha256(text.encode()).hexdigest()[:digits]
 
 
 def _selector(
