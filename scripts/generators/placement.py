@@ -31,7 +31,7 @@ MEANING: Mapping[str, str] = MappingProxyType(
         "degraded": "degraded GPUs of the set; fewer is better",
         "bandwidth_gb_s": "GB/s of the set by its model; sets with 94 % of the best are equal",
         "counts_as_gb_s": "the best set's GB/s, if the set has 94 % of it; otherwise its own",
-        "models": "GPU models of the set, by product, memory and compute capability; fewer is better",
+        "models": "GPU models, by product, memory and compute capability; fewer is better",
         "pair_bandwidth_gb_s": "sum of GB/s over all pairs, for three GPUs or more; more is better",
         "numa_nodes": "NUMA nodes that the set spans; from here on less is better, except for the "
         "remainder",

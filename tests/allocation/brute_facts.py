@@ -52,9 +52,9 @@ def _rails(snapshot: Snapshot) -> list[Hca]:
     ] or [hcas]
     for at, near in enumerate(nearest.values()):
         fastest = max(_most(hca, hcas) for hca in near.hcas)
-        usual = [hca for hca in near.hcas if _most(hca, hcas) == fastest > 0]
+        shown = [hca for hca in near.hcas if _most(hca, hcas) == fastest > 0]
         silent = [hca for hca in near.hcas if not _most(hca, hcas)]
-        groups[at] = [hca for hca in silent if _leads(hca, usual, fastest, hcas)] or groups[at]
+        groups[at] = [hca for hca in silent if _leads(hca, shown, fastest, hcas)] or groups[at]
     layers = [layer for group in groups for layer in {_layer(hca) for hca in group} if layer]
     usual = max(sorted(layers, reverse=True), key=layers.count, default=None)
     return [
@@ -68,7 +68,7 @@ def _leads(hca: Hca, usual: list[Hca], fastest: int, hcas: list[Hca]) -> bool:
     """Whether a card whose model is down everywhere is a rail, and those of *usual* are none."""
     if max((port.rate_gbps or 0 for port in hca.ports), default=0) > fastest:
         return True
-    ids = (hca.function.vendor, hca.function.device) if hca.function else None
+    ids = (hca.function.vendor, hca.function.device) if hca.function else (None, None)
     has_most = all(_alike(hca, hcas) > _alike(other, hcas) for other in usual)
     return CHIP_GBPS.get(ids, 0) > fastest and has_most
 
