@@ -100,7 +100,7 @@ if they come {_RULES.repeats} times within
    (`HealthNotKnown`) until it has looked sound for `recovery`. No scan could give the evidence that
    the classes `reboot` and `rma` need. A GPU that is still broken shows it again: as a loss, a
    recovery action, a failed row remap or the next XID. `health.json.bad` keeps the old content. A
-   file of a newer release's schema stays as it is, and the daemon keeps verdicts in memory only. A
+   file of a newer release's schema stays unchanged, and the daemon keeps verdicts in memory only. A
    missing file isn't damage: the daemon then forgets every verdict.
 
 ## Bring a GPU back
