@@ -9,9 +9,10 @@ import json
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from typing import Any
 
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.rdma.companion import HcaCompanion
-from nodetopo.components.rdma.joint import WINDOW_S, JointPlacement, Kind
+from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.plan import RdmaPlan
 from nodetopo.components.rdma.resources import key_of
 from nodetopo.kernel.places import Places
@@ -30,6 +31,7 @@ from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.probes.kubelet.state import DeviceCheckpoint
 from nodetopo.rdma.pairing import Pairing
 from tests.generous_deadlines import generous_deadlines
 from tests.lab.admission_case import pod_object
@@ -57,6 +59,13 @@ _LIST_S = 60.0
 
 _PODS = "pods.sock"
 """The PodResources API of the managers, beside their checkpoints."""
+
+
+class Kind(StrEnum):
+    """The kind of a resource."""
+
+    GPU = "gpu"
+    HCA = "hca"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +140,6 @@ def play(
             serving(Path(home), sockets, is_joint=is_joint, is_listed=is_listed)
         ):
             _record(joint, order)
-            if alone:  # how long a guess holds is what is measured
-                joint._window_s = WINDOW_S
             plugins.take(snapshot)
         question = {
             "machine": node_info(snapshot),
@@ -197,11 +204,12 @@ def serving(
         sets = []
         for one in both if is_joint else apart:
             plan = RdmaPlan.of(one, is_simulated=False)
-            requesters = None
+            requesters = Requesters()
             if is_joint and is_listed:
                 kubelet = PodResources(home / _PODS, timeout_s=_LIST_S, gate=None)
                 stack.callback(kubelet.close)
-                requesters = Requesters(kubelet.assigned)
+                checkpoint = DeviceCheckpoint(sockets)
+                requesters = Requesters(kubelet.assigned, records=checkpoint.records)
             companion = HcaCompanion(
                 plan, Places.of(one, sockets, is_simulated=False), requesters=requesters
             )
@@ -218,13 +226,13 @@ def _same(companion: HcaCompanion) -> HcaCompanion:
 
 
 def _record(joint: JointPlacement, order: list[Kind]) -> None:
-    gave = joint.gave
+    gave = joint._requesters.gave
 
-    def recorded(kind: Kind, *rest: Any) -> None:
-        order.append(kind)
-        gave(kind, *rest)
+    def recorded(resource: str, ids: Collection[str]) -> None:
+        order.append(Kind.GPU if resource == GPU else Kind.HCA)
+        gave(resource, ids)
 
-    joint.gave = recorded  # type: ignore[assignment, method-assign]
+    joint._requesters.gave = recorded  # type: ignore[method-assign]
 
 
 def managers(home: Path, question: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,13 +2,12 @@
 
 import pytest
 
-from nodetopo.components.rdma.joint import Kind
 from nodetopo.model.numa import CpuSet, NumaNode
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device
 from tests.lab.admission_kubelet import outcomes
 from tests.lab.admission_machine import Core, Machine
-from tests.lab.joint_pairs import POLICIES, Run, machine, play
+from tests.lab.joint_pairs import POLICIES, Kind, Run, machine, play
 
 pytestmark = pytest.mark.lab
 

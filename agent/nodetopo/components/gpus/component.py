@@ -30,6 +30,7 @@ from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
 from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.probes.kubelet.state import DeviceCheckpoint
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from nodetopo.components.gpus.health.clear_socket import ClearServer
@@ -110,7 +111,6 @@ class Gpus(Component):
         if kernel.target.is_real and not kernel.settings.once:
             if kernel.target.fake_kubelet is None:
                 yield "registrations", self._run_registrations
-            if kernel.requesters is not None:
                 yield "requesters", self._run_requesters
             if self.pods is not None:
                 yield "pods with devices", self._run_pods
@@ -169,7 +169,7 @@ class Gpus(Component):
             devices=self._counted_devices(),
             allocations={name: state.allocations for name, state in states.items()},
             unchosen={name: state.unchosen for name, state in states.items()},
-            lookups=asdict(requesters.lookups) if requesters and requesters.is_needed else {},
+            lookups=asdict(requesters.lookups) if requesters.is_needed else {},
             strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
             health={} if health is None else health.view,
             xid_counts={} if health is None else health.counts,
@@ -206,8 +206,7 @@ class Gpus(Component):
     def wake(self) -> None:
         """Have the loop that scans see now that the daemon stops."""
         self.scans.scan_soon()
-        if self.kernel.requesters is not None:
-            self.kernel.requesters.wake()
+        self.kernel.requesters.wake()
         if self._clears is not None:
             self._clears.stop()
 
@@ -223,7 +222,8 @@ class Gpus(Component):
         if not target.is_real or settings.once or target.fake_kubelet is not None:
             return
         kubelet = PodResources(settings.pod_resources_socket, gate=None)
-        kernel.requesters = Requesters(kubelet.assigned)
+        checkpoint = DeviceCheckpoint(settings.device_plugin_dir)
+        kernel.requesters = Requesters(kubelet.assigned, records=checkpoint.records)
         if (settings.pod_policies or settings.tell_pods) and kernel.has_api:
             self.pod_events = PodEventPublisher(
                 settings.kubeconfig, settings.node_name, budget=POD_EVENTS
@@ -233,6 +233,7 @@ class Gpus(Component):
             self.pods = OwnPods(settings.kubeconfig, settings.node_name, post)
         if settings.pod_policies and self.pods is not None:
             kernel.requesters.requests = self.pods.requests
+            kernel.requesters.uid = self.pods.uid
             kernel.requesters.need("pod policies", is_needed=True)
 
     def _counted_devices(self) -> dict[str, dict[str, int]]:
@@ -284,7 +285,6 @@ class Gpus(Component):
     def _run_requesters(self, stopping: threading.Event) -> None:
         """List the pods that were admitted before, once a list is of use."""
         requesters = self.kernel.requesters
-        assert requesters is not None
         requesters.wait_needed()
         if stopping.is_set():
             return

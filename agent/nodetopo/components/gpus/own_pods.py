@@ -95,6 +95,11 @@ class OwnPods(PodWatch):
         """
         return None if self.problem is not None else self._pods.get(name)
 
+    def uid(self, name: PodName) -> str | None:
+        """Return the UID of a pod; ``None`` as for :meth:`pod`."""
+        known = self.pod(name)
+        return None if known is None else known.uid
+
     def requests(self, pod: PodName, container: str) -> Mapping[str, int] | None:
         """Return the devices that a container asks for, by resource; ``None``: not known.
 
