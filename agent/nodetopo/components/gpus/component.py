@@ -299,8 +299,7 @@ class Gpus(Component):
         assert events is not None
         self.kernel.start("pods of the node", pods.run)
         self.kernel.start("events on pods", events.run)
-        if not self.kernel.settings.tell_pods or self.kernel.wait_registered(stopping):
-            stopping.wait()
+        if self.kernel.wait_registered(stopping):
             return
         from nodetopo.components.gpus.told_pods import ToldPodsLoop  # noqa: PLC0415 - after it
 
@@ -309,7 +308,14 @@ class Gpus(Component):
                 yield from plugin.recent_allocations
 
         with closing(PodResources(self.kernel.settings.pod_resources_socket)) as kubelet:
-            ToldPodsLoop(allocations, kubelet.assigned, pods, events.post).run(stopping)
+            ToldPodsLoop(
+                allocations,
+                kubelet.assigned,
+                pods,
+                events.post,
+                is_told=self.kernel.settings.tell_pods,
+                has_policies=self.kernel.settings.pod_policies,
+            ).run(stopping)
 
     def _run_clear_requests(self, stopping: threading.Event) -> None:
         """Take requests to clear GPUs, once the devices are registered."""
