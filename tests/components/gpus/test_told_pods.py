@@ -181,8 +181,12 @@ def followed_policies(node: Node, *, is_told: bool) -> None:
 
 def annotate(node: Node, name: str, word: str) -> None:
     """Have the watch show a pod with an annotation."""
-    metadata = {"namespace": "ml", "name": name, "uid": f"u-{name}"}
-    metadata |= {"annotations": {ANNOTATION: word}}
+    metadata = {
+        "namespace": "ml",
+        "name": name,
+        "uid": f"u-{name}",
+        "annotations": {ANNOTATION: word},
+    }
     node.pods.take("ADDED", {"metadata": metadata, "spec": {"nodeName": "gpu-1"}})
 
 

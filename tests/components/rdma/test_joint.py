@@ -19,6 +19,7 @@ from nodetopo.model.codec import decode
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
+from nodetopo.probes.kubelet.state import Record
 from nodetopo.rdma.identity import remembered_hcas
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import Pool, SharingMode
@@ -227,6 +228,9 @@ class Listed:
     def __init__(self) -> None:
         self.now = 0.0
         self.pods: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.containers: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
+        self.recorded: list[Record] = []
+        self.begun: list[Record] = []
         known = remembered_hcas((), HGX)
         pool = Pool(resource=HCA, most=8, mode=SharingMode.EXCLUSIVE)
         (self.pool,) = offer_hcas(HGX, known, [pool]).resources
@@ -236,7 +240,12 @@ class Listed:
     def start(self) -> None:
         """Start a daemon, which remembers nothing."""
         self.gate = AdmissionGate()
-        self.requesters = Requesters(self.listed, gate=self.gate, clock=lambda: self.now)
+        self.requesters = Requesters(
+            self.listed,
+            records=lambda: frozenset(self.recorded),
+            gate=self.gate,
+            clock=lambda: self.now,
+        )
         for resource in (GPU, HCA):
             self.requesters.around(resource, first, Mock(spec=Answers))
         self.joint = JointPlacement(self.requesters)
@@ -255,21 +264,47 @@ class Listed:
 
     def listed(self) -> list[Pod]:
         """Answer as the kubelet's List does."""
-        return [listed_pod("ml", name, {"work": held}) for name, held in self.pods.items()]
+        return [
+            listed_pod("ml", name, {**self.containers.get(name, {}), "work": held})
+            for name, held in self.pods.items()
+        ]
 
-    def give(self, name: str, resource: str, size: int) -> list[int]:
-        """Choose for the pod, which is admitted now, and give; return positions."""
+    def give(
+        self,
+        name: str,
+        resource: str,
+        size: int,
+        container: str = "work",
+        *,
+        required: tuple[str, ...] = (),
+        taken: tuple[str, ...] = (),
+    ) -> list[int]:
+        """Choose for a container of the pod, which is admitted now, and give; return positions.
+
+        Containers named ``init`` are not listed; those of other names are before ``work``. The
+        kubelet can have *taken* others than were chosen.
+        """
+        if self.begun and self.begun[0][:2] != (name, container):
+            self.recorded += self.begun
+            self.begun = []
         held = self.pods.setdefault(name, {})
+        if container == "init":
+            held = {}
+        elif container != "work":
+            held = self.containers.setdefault(name, {}).setdefault(container, {})
         is_gpu = resource == GPU
         everything = GPUS if is_gpu else [device.id for device in self.pool.devices]
-        in_use = {one for pod in self.pods.values() for one in pod.get(resource, ())}
-        free = [one for one in everything if one not in in_use]
-        with self.gate.choosing(is_reserved=False, waits=Mock()):
-            self.requesters.look(resource, (), size)
+        records = (*self.recorded, *self.begun)
+        in_use = {one for _, _, kind, ids in records if kind == resource for one in ids}
+        free = [one for one in everything if one not in in_use or one in required]
+        with self.gate.choosing(is_reserved=bool(required), waits=Mock()):
+            self.requesters.look(resource, required, size, free)
         if is_gpu:
-            chosen = tuple(self.follow(free, (), size))
+            chosen = tuple(self.follow(free, required, size))
         else:
-            chosen = self.joint.hcas_for(self.pool, free, (), size)
+            chosen = self.joint.hcas_for(self.pool, free, required, size)
+        chosen = taken or chosen
+        self.begun.append((name, container, resource, frozenset(chosen)))
         self.requesters.gave(resource, chosen)
         held[resource] = chosen
         return [GPUS.index(one) if is_gpu else self.keys.index(key_of(one)) for one in chosen]
@@ -366,3 +401,62 @@ def test_shared_pools_need_no_requesters() -> None:
     shared = Pool(resource=HCA, most=8, mode=SharingMode.SHARED)
     node.joint.offer(offer_hcas(HGX, remembered_hcas((), HGX), [shared]).resources)
     assert not node.requesters.is_needed
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize(("helper", "work"), [(4, 4), (2, 3), (1, 1)])
+@pytest.mark.parametrize("kind", [GPU, HCA])
+def test_a_container_is_not_placed_beside_what_an_earlier_one_has(
+    order: tuple[str, str], helper: int, work: int, kind: str
+) -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    node.containers["a"] = {"helper": {}}
+    node.give("a", kind, helper, "helper")
+    for resource in order:
+        node.give("a", resource, work)
+    assert len(node.pairs("a")) == work
+    assert node.are_near("a"), node.pairs("a")
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_an_init_container_left_is_followed(order: tuple[str, str], size: int) -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    required = (f"{node.keys[6]}::0",)
+    node.give("a", HCA, 1, "init", taken=required)
+    for resource in order:
+        node.give("a", resource, size, required=required if resource == HCA else ())
+    assert required[0] in node.pods["a"][HCA]
+    assert all(GPUS.index(gpu) >= 4 for gpu in node.pods["a"][GPU])
+    assert len(node.pairs("a")) == size
+    assert node.are_near("a"), node.pairs("a")
+
+
+def test_what_only_an_init_container_has_is_not_expected_by_others() -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    node.give("a", HCA, 3, "init")
+    node.give("a", GPU, 2)
+    node.give("b", GPU, 1)
+    node.give("b", HCA, 1)
+    assert node.are_near("b"), node.pairs("b")
+
+
+def test_a_container_that_asks_for_no_gpus_leaves_the_hcas_of_free_ones() -> None:
+    node = Listed()
+    node.give("gpus", GPU, 5)
+    left = {at for at in range(8) if GPUS[at] not in node.pods["gpus"][GPU]}
+    node.requesters.requests = lambda pod, _: {HCA: 4} if pod[1] == "hcas" else None
+    assert not left & set(node.give("hcas", HCA, 4))
+
+
+def test_a_spec_tells_how_many_gpus_come_after_the_hcas() -> None:
+    node = Listed()
+    (other,) = node.give("other", GPU, 1)
+    free = range(4, 8) if other < 4 else range(4)
+    node.requesters.requests = lambda *_: {HCA: 1, GPU: 4}
+    (hca,) = node.give("a", HCA, 1)
+    assert sorted(node.give("a", GPU, 4)) == list(free)
+    assert hca in free

@@ -274,7 +274,7 @@ def test_the_checkpoint_is_read_again_once_it_is_replaced(tmp_path: Path) -> Non
     entry = ("u-1", "init", "nvidia.com/gpu", {"0": ["a"], "1": ["b", "a"], "-1": []})
     replace_file(path, checkpoint(entry))
     first = read.records()
-    assert first == {("u-1", "init", "nvidia.com/gpu", frozenset({"a", "b"}))}
+    assert first == frozenset({("u-1", "init", "nvidia.com/gpu", frozenset({"a", "b"}))})
     assert read.records() is first
     replace_file(path, '{"Data": ')
     assert read.records() is None

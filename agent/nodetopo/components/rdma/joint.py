@@ -23,6 +23,9 @@ ANSWERS = 32
 """Choices of HCAs whose GPUs are remembered until their line is written, as many as the log
 remembers."""
 
+NEEDED = 1 << 20
+"""Counts as this many users of an HCA: a free GPU would be left without one near it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
@@ -113,7 +116,8 @@ class JointPlacement:
         """Return the devices of *resource* that the kubelet should take.
 
         Near the GPUs that the container has just been given. Where it has none yet, near those that
-        it would be given next: as many free GPUs as requested HCAs.
+        it would be given next: as many free GPUs as its spec has, or as requested HCAs. A container
+        that asks for no GPUs gets HCAs that no free GPU is nearest to.
         """
         places = self._places
         if resource.pool.mode is SharingMode.SHARED or places is None:
@@ -127,7 +131,8 @@ class JointPlacement:
         gpus: Sequence[str] = self.gpus(resource.name)
         given = positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         if not given:
-            gpus = self._next_gpus(places, tokens, size, resource.name)
+            kept_hcas = [places.hcas[key] for key in held if key in places.hcas]
+            gpus = self._next_gpus(places, tokens, kept_hcas, size, resource.name)
             positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
         while len(chosen) < size:
@@ -141,6 +146,11 @@ class JointPlacement:
                 at: len(resource.tokens.get(key, ())) - len(tokens[key])
                 for at, key in fresh.items()
             }
+            if not positions:
+                left_gpus = self._free_gpus(places, self._spare_gpus(places, resource.name))
+                free = [places.gpus[gpu] for gpu in left_gpus]
+                for pair in places.pairing.matched(free, sorted(fresh)):
+                    users[pair.hca] += NEEDED
             best = places.pairing.hcas_for(positions, sorted(fresh), size - len(chosen), users)
             if not best:
                 break
@@ -212,20 +222,26 @@ class JointPlacement:
         return tuple(dict.fromkeys((*required, *matched)))[:size]
 
     def _next_gpus(
-        self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int, resource: str
+        self,
+        places: _Places,
+        tokens: Mapping[str, Sequence[str]],
+        kept: Sequence[int],
+        size: int,
+        resource: str,
     ) -> Sequence[str]:
         """Return the GPUs for a container that now requests as many GPUs as HCAs.
 
         Only GPUs whose nearest HCAs are offered count: if the kubelet chose a NUMA node, it applies
-        to GPUs too.
+        to GPUs too. Those that the pod's init containers left come first, then those nearest to the
+        HCAs that are *kept*.
         """
-        usable, prefer = self._next
+        prefer = self._next[1]
         if prefer is None:
             return ()
-        spare = [gpu for gpu in self._gpus_in(self._asking(resource).spare) if gpu in places.gpus]
-        busy = set(self._gpus_in(self._requesters.in_use)).difference(spare)
-        free = [gpu for gpu in usable if gpu not in busy and gpu in places.gpus]
+        spare = self._spare_gpus(places, resource)
+        free = self._free_gpus(places, spare)
         hcas = [places.hcas[key] for key, left in tokens.items() if left and key in places.hcas]
+        hcas += kept
         everywhere = list(places.hcas.values())
         near = [
             gpu
@@ -234,10 +250,25 @@ class JointPlacement:
             <= places.pairing.distance([places.gpus[gpu]], everywhere)
         ]
         among = near if len(near) >= size else free
-        if not among:
+        first = [gpu for gpu in spare if gpu in among]
+        if kept and not first:
+            at = {places.gpus[gpu]: gpu for gpu in among}
+            first = [at[gpu] for gpu in places.pairing.gpus_for(kept, list(at), len(kept))]
+        requests = self._asking(resource).requests
+        if requests is not None:
+            size = sum(requests.get(name, 0) for name in self._gpu_of)
+        size = min(size, len(among))
+        if not size:
             return ()
-        spare = [gpu for gpu in spare if gpu in among][:size]
-        return prefer(among, spare, min(size, len(among)), taken_hcas=self._taken(resource))
+        return prefer(among, first[:size], size, taken_hcas=self._taken(resource))
+
+    def _spare_gpus(self, places: _Places, resource: str) -> list[str]:
+        spare = self._gpus_in(self._asking(resource).spare)
+        return [gpu for gpu in spare if gpu in places.gpus]
+
+    def _free_gpus(self, places: _Places, spare: Collection[str]) -> list[str]:
+        busy = set(self._gpus_in(self._requesters.in_use)).difference(spare)
+        return [gpu for gpu in self._next[0] if gpu not in busy and gpu in places.gpus]
 
     def _taken(self, resource: str) -> frozenset[str] | None:
         """Return the names of HCAs that no pool can give any more to who asks for *resource*.
