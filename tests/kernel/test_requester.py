@@ -1,6 +1,8 @@
 """Whose a call of the kubelet is, by what it lists during the call."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from random import Random
 from typing import TypeAlias
 from unittest.mock import Mock
 
@@ -50,7 +52,7 @@ class Kubelet:
         self.lists = 0
         self.takes_s = 0.0
         self.now_s = 0.0
-        self._free = iter(range(1000))
+        self._free = count()
         self.requesters = self.started()
 
     def started(self) -> Requesters:
@@ -124,13 +126,21 @@ class Kubelet:
         asker = self.uids[pod], container
         if self._asker != asker:
             self.end()
-        ids = ids or tuple(f"{resource}-{next(self._free)}" for _ in range(size))
+        ids = ids or self.fresh(resource, size)
         self.requesters.gave(resource, ids)
         self._asker = asker
         self._begun.setdefault(asker, {})[resource] = frozenset(ids)
         if container in self.pods["default", pod]:
             self.pods["default", pod][container][resource] = ids
         return ids
+
+    def begun(self, pod: str, container: str) -> Mapping[str, frozenset[str]]:
+        """Return the devices of a container, which may be one of init."""
+        return self._begun.get((self.uids[pod], container), {})
+
+    def fresh(self, resource: str, size: int) -> tuple[str, ...]:
+        """Return devices that no container has."""
+        return tuple(f"{resource}-{next(self._free)}" for _ in range(size))
 
     def held(self, pod: str, container: str = "work") -> Mapping[str, frozenset[str]]:
         """Return the devices of a container."""
@@ -268,10 +278,8 @@ def test_of_two_new_pods_one_of_which_has_devices_the_checkpoint_tells_the_one_t
     found = kubelet.choose(HCA)
     assert found is not None
     assert found.pod == (("default", "a") if kubelet.has_checkpoint else None)
-    kubelet.end()
-    found = kubelet.choose(HCA)
-    assert found is not None
-    assert found.pod == (("default", "b") if kubelet.has_checkpoint else None)
+    kubelet.end()  # the other was listed before, and asked for nothing
+    assert kubelet.choose(HCA) == UNKNOWN
 
 
 def test_a_kubelet_that_does_not_answer_is_taken_at_its_word_for_two_seconds() -> None:
@@ -519,3 +527,88 @@ def test_devices_of_others_count_as_in_use(kubelet: Kubelet) -> None:
     kubelet.ask("a", GPU)
     in_use = kubelet.requesters.in_use
     assert in_use == {OTHER: frozenset({"card-0"}), **kubelet.held("a")}
+
+
+class Cluster:
+    """Random pods of one node, which come, are refused, end, and come back under their names.
+
+    The API server has their UIDs, but not what they ask for.
+    """
+
+    NAMES = ("a", "b", "c")
+
+    def __init__(self, seed: int, *, has_checkpoint: bool) -> None:
+        self.random = Random(seed)
+        self.kubelet = primed(has_checkpoint=has_checkpoint)
+        self.known = self.asked = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start another process."""
+        requesters = self.kubelet.started()
+        requesters.uid = lambda name: self.kubelet.uids.get(name[1])
+        requesters.prime(self.kubelet.list)
+
+    def admit(self) -> None:
+        """Admit a pod of up to two init containers and up to three others."""
+        kubelet, name = self.kubelet, self.random.choice(self.NAMES)
+        kubelet.end()
+        kubelet.now_s += 2 * WINDOW_S
+        inits = [f"init-{at}" for at in range(self.random.choice((0, 0, 1, 2)))]
+        apps = [f"work-{at}" for at in range(self.random.randint(1, 3))]
+        kubelet.add(name, *apps)
+        left: dict[str, set[str]] = {}
+        for container in (*inits, *apps):
+            kubelet.end()
+            for resource in self.random.sample((GPU, HCA), self.random.choice((0, 1, 1, 2, 2))):
+                if self.random.random() < 0.03:
+                    del kubelet.pods["default", name]  # refused
+                    return
+                self.allocate(name, container, resource, left)
+            if self.random.random() < 0.05:
+                self.start()
+
+    def allocate(self, name: str, container: str, resource: str, left: dict[str, set[str]]) -> None:
+        """Allocate as the kubelet does, and check who was found."""
+        kubelet, size = self.kubelet, self.random.randint(1, 3)
+        reused = sorted(left.get(resource, ()))
+        ids = tuple(reused[:size])
+        own = kubelet.held(name, container) if container.startswith("work") else None
+        if len(ids) < size:
+            is_asked, kubelet.is_silent = self.random.random() < 0.9, self.random.random() < 0.05
+            found = kubelet.choose(resource, size - len(ids), required=ids) if is_asked else None
+            kubelet.is_silent = False
+            if found is not None:
+                self.check(found, name, container, own)
+            ids = (*ids, *kubelet.fresh(resource, size - len(ids)))
+        kubelet.give(name, resource, container, ids=ids)
+        if own is None:
+            left.setdefault(resource, set()).update(ids)
+        else:
+            left.get(resource, set()).difference_update(ids)
+
+    def check(
+        self, found: Requester, name: str, container: str, own: Mapping[str, frozenset[str]] | None
+    ) -> None:
+        """Check that no other pod and no other container was named."""
+        assert found.pod in (None, ("default", name))
+        if own is not None:
+            assert found.container in (None, container)
+        if found.pod is not None:
+            assert found.held == (self.kubelet.begun(name, container) if own is None else own)
+        self.known += found.pod is not None
+        self.asked += 1
+
+    def end(self) -> None:
+        """End a pod that runs."""
+        if self.kubelet.pods:
+            self.kubelet.end()
+            del self.kubelet.pods[self.random.choice(sorted(self.kubelet.pods))]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_other_pod_and_no_other_container_is_ever_named(seed: int) -> None:
+    cluster = Cluster(seed, has_checkpoint=True)
+    for _ in range(60):
+        cluster.admit() if cluster.random.random() < 0.6 else cluster.end()
+    assert cluster.known > cluster.asked / 2

@@ -48,8 +48,8 @@ REMEMBERED = 512
 its pods one after the other again."""
 
 WINDOW_S = 2.0
-"""How long after a grant another request is taken for the same container's where neither a list nor
-the checkpoint can be read.
+"""How long after a grant another request is taken for the same pod's where no device shows it: for
+the next container's, an init container's, or where neither a list nor the checkpoint is read.
 
 Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores; a slow disk
 makes that hundreds."""
@@ -72,7 +72,8 @@ class Requester:
 
     Attributes:
         pod: ``None`` where several pods are possible.
-        container: ``None`` where several are possible, or for an init container.
+        container: the only one that the kubelet lists and that can ask, unless an init container
+            asks, which it does not list; ``None`` where several can.
         held: what the container has of other resources.
         spare: what the pod's init containers left: the kubelet gives it before anything else.
         beside: what the other containers of its pod have.
@@ -103,6 +104,7 @@ class _Container:
     Attributes:
         pod: ``None`` where no call named it.
         given: what it was given, by resource.
+        spare: what its pod's init containers left before.
         before: what the kubelet had recorded as it was given the first; ``None``: not known.
         at_s: when it was given the last.
         is_looked_up: whether the last was given in a call that was looked up: the pods that were
@@ -113,6 +115,7 @@ class _Container:
 
     pod: PodName | None
     given: dict[str, frozenset[str]]
+    spare: Held
     before: Records | None
     at_s: float
     is_looked_up: bool = False
@@ -245,6 +248,8 @@ class Requesters:
                     self._in_use = _held_in_all(records)
             else:
                 found = self._found(pods, records, resource, size)
+                if found.pod is not None:
+                    self._asking = frozenset((found.pod,))
                 self._take(pods, records)
             if left := self._in_use.get(resource):
                 self._in_use = {**self._in_use, resource: left.difference(available)}
@@ -281,8 +286,14 @@ class Requesters:
             records = self._settle() if current is None else self._seen
             last, given = self._last, frozenset(ids)
             if last is None or not self._can_ask(last, resource):
-                pod = None if current is None else current[1].pod
-                last = self._last = _Container(pod=pod, given={}, before=records, at_s=0.0)
+                asking = Requester() if current is None else current[1]
+                if current is None and last is not None:
+                    spare = _spare(last, self._known.get(last.pod or ("", ""), {}), records)
+                    if not given.isdisjoint(spare.get(resource, ())):
+                        asking = Requester(pod=last.pod, spare=spare)
+                last = self._last = _Container(
+                    pod=asking.pod, given={}, spare=asking.spare, before=records, at_s=0.0
+                )
             last.given[resource], last.at_s = given, self._clock()
             last.is_looked_up = current is not None
             in_use = self._in_use.get(resource, frozenset()) | given
@@ -336,13 +347,13 @@ class Requesters:
         last = self._last
         if last is None:
             return Requester()
-        if self._can_ask(last, resource) and (records is not None or self._is_recent(last)):
-            return Requester(pod=last.pod, held=dict(last.given))
-        last.is_complete = True
-        spare = _spare(last, self._known.get(last.pod or ("", ""), {}), records)
+        spare, held = last.spare, dict(last.given)
+        if not self._can_ask(last, resource) or (records is None and not self._is_recent(last)):
+            last.is_complete = True
+            spare, held = _spare(last, self._known.get(last.pod or ("", ""), {}), records), {}
         if required and spare.get(resource, frozenset()).issuperset(required):
-            return Requester(pod=last.pod, spare=spare)
-        return Requester()
+            return Requester(pod=last.pod, held=held, spare=spare)
+        return Requester(held=held)  # the kubelet can have refused the pod
 
     def _found(
         self,
@@ -357,6 +368,11 @@ class Requesters:
         new = {name for name, containers in pods.items() if self._is_new(name, containers)}
         if last and last.pod and last.pod in pods and holder is None and resource in last.given:
             new.add(last.pod)  # what its init containers left would be required
+        elif last and last.pod is None and holder is None:
+            # Its pod has ended, and could be any that has nothing.
+            new.update(
+                name for name, has in pods.items() if not self._ours & _union(has.values()).keys()
+            )
         if new:
             self._asking = frozenset(new)
         elif holder is not None and holder.pod is not None and last and last.is_looked_up:
@@ -369,21 +385,28 @@ class Requesters:
                     return holder
             elif holder is not None and owner in self._asking:
                 return Requester()  # both were added since the last list
-            elif holder is None and owner in pods and not others:
+            elif holder is None and self._is_recent(last) and owner in pods and not others:
                 return Requester(pod=owner, held=dict(last.given))
-            elif holder is None and owner is None and records is not None and len(others) == 1:
-                return Requester(pod=next(iter(others)), held=dict(last.given))
+            elif holder is None and owner is None and records is not None and not others - new:
+                only = next(iter(others)) if len(others) == 1 else None
+                return Requester(pod=only, held=dict(last.given))
         if last is not None:
             last.is_complete = True
         if not self._asking:
             return self._unrecorded(pods, records, resource)
-        found = self._fresh(pods, resource, size)
+        is_recent = bool(new) or last is None or self._is_recent(last)
+        found = self._fresh(pods, resource, size, is_recent=is_recent)
         if last is not None and found.pod is not None and found.pod == last.pod and not new:
             return replace(found, spare=_spare(last, pods[found.pod], records))
         return found
 
-    def _fresh(self, pods: Mapping[PodName, Containers], resource: str, size: int) -> Requester:
-        """Return a container that has nothing of ours, of a pod that can be under admission."""
+    def _fresh(
+        self, pods: Mapping[PodName, Containers], resource: str, size: int, *, is_recent: bool
+    ) -> Requester:
+        """Return a container that has nothing of ours, of a pod that can be under admission.
+
+        If nothing *is_recent*, only by its spec: a pod that leaves no trace can have come back.
+        """
         known = list[Requester]()
         for name in sorted(self._asking & pods.keys()):
             order = list(pods[name])
@@ -394,7 +417,7 @@ class Requesters:
                 if resource not in pods[name][container]
             ]
         certain = [one for one in known if one.requests and one.requests.get(resource) == size]
-        candidates = certain or [one for one in known if one.requests is None]
+        candidates = certain or [one for one in known if one.requests is None and is_recent]
         if len({one.pod for one in candidates}) != 1:
             return Requester()
         first = candidates[0]
