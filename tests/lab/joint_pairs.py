@@ -160,7 +160,12 @@ def play(
         steps = mixed_plan(pods, len(snapshot.gpus), cards, seed)
     else:
         steps = plan(pods, len(snapshot.gpus), seed, alone)
-    specs = {(pod.name, one.name): one.limits for pod in _pods(steps) for one in pod.containers}
+    specs = {  # as the daemon knows them
+        (pod.name, one.name): one.limits
+        for pod in _pods(steps)
+        for one in pod.containers
+        if not _has_init(pod)
+    }
     with tempfile.TemporaryDirectory(prefix="nt-") as home, ExitStack() as stack:
         sockets = Path(home) / "device-plugins"
         sockets.mkdir()
@@ -246,6 +251,10 @@ def _mixed_container(random: Random, at: int, gpus: int, hcas: int) -> Container
         requests=limits,
         limits=limits,
     )
+
+
+def _has_init(pod: Pod) -> bool:
+    return any(one.kind is ContainerKind.INIT for one in pod.containers)
 
 
 def _pods(steps: Iterable[Pod | str]) -> Iterator[Pod]:
@@ -343,11 +352,7 @@ def _judged(
     gpus = {gpu.id: at for at, gpu in enumerate(snapshot.gpus)}
     hcas = {str(hca.pci): at for at, hca in enumerate(snapshot.hcas or ())}
     calls, cards = iter(order), offered_cards(snapshot)
-    of_init = {
-        pod.uid
-        for pod in _pods(steps)
-        if any(one.kind is ContainerKind.INIT for one in pod.containers)
-    }
+    of_init = {pod.uid for pod in _pods(steps) if _has_init(pod)}
     before: Mapping[str, Any] = {}
     for step, verdict, state in zip(steps, outcome["verdicts"], outcome["states"][1:], strict=True):
         held = state["devices"]
