@@ -7,7 +7,6 @@ import pytest
 
 from nodetopo.deviceplugin import settings
 from nodetopo.deviceplugin.settings import Deadlines
-from nodetopo.kernel.components import COMPONENTS
 
 PATIENCE_S = 60.0
 """Seconds; no test waits this long unless it fails."""
@@ -35,8 +34,7 @@ def generous_deadlines() -> Iterator[None]:
     """Make them the default, for tests in which the daemon makes plugins and kubelets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "DEADLINES", GENEROUS)
-        if "rdma" in COMPONENTS:
-            patch.setattr("nodetopo.components.rdma.joint.WINDOW_S", PATIENCE_S)
+        patch.setattr("nodetopo.kernel.requester.WINDOW_S", PATIENCE_S)
         yield
 
 

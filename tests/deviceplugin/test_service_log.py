@@ -53,6 +53,7 @@ def test_an_allocation_of_our_choice_is_logged_once_with_all_its_reasons() -> No
         "lost_at": "order",
         "leaves": "leaves 2 GPUs together on NUMA node 0, "
         "worth 50 of the node's 960 weighted GB/s to later jobs",
+        "policy": "best",
         "chosen_by": "us",
     }
     assert said == (

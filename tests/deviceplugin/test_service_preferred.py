@@ -102,7 +102,7 @@ def test_a_question_to_the_kubelet_is_waited_for_beyond_the_deadline_of_a_choice
     deadlines = replace(GENEROUS, choice_s=0.1)
     learned = list[int]()
 
-    def ask(_required: Sequence[str], size: int) -> None:
+    def ask(_available: Sequence[str], _required: Sequence[str], size: int) -> None:
         Event().wait(3 * deadlines.choice_s)
         learned.append(size)
 

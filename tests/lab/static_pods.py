@@ -95,6 +95,11 @@ class StaticPods:
         self.add(name, containers, **spec)
         return self.wait(name, {each: limits for each, limits in containers.items() if limits})
 
+    def remove(self, name: str) -> None:
+        """End a pod, and return once the kubelet lists no pod."""
+        (self.kubelet.directory / "manifests" / f"{name}.json").unlink()
+        wait_for("the pod has ended", lambda: not self.pods(), evidence=self.kubelet.log)
+
     def run_beside(self, name: str, containers: Mapping[str, Mapping[str, int]]) -> Pod:
         """Run a pod while other readers use up the socket's rate: until Allocate was answered."""
         before = len(self.calls)
@@ -165,8 +170,10 @@ def static_pods() -> Iterator[StaticPods]:
 def _record(found: StaticPods) -> None:
     look = found.requesters.look
 
-    def recorded(resource: str, required: Sequence[str], size: int) -> Requester | None:
-        requester = look(resource, required, size)
+    def recorded(
+        resource: str, required: Sequence[str], size: int, available: Sequence[str] = ()
+    ) -> Requester | None:
+        requester = look(resource, required, size, available)
         found.calls.append(Call(resource, requester, found.requesters.last_s or 0.0))
         return requester
 
@@ -192,8 +199,7 @@ def main() -> None:
     with static_pods() as node:
         for number in range(args.pods):
             node.run(f"pod-{number}", {"work": {GPU: 1, HCA: 1}})
-            (node.kubelet.directory / "manifests" / f"pod-{number}.json").unlink()
-            wait_for("the pod has ended", lambda: not node.pods())
+            node.remove(f"pod-{number}")
         times = [call.took_s * 1000 for call in node.calls if call.requester is not None]
         p99 = quantiles(times, n=100)[98]
         print(f"{len(times)} of {len(node.calls)} calls, lookups {node.requesters.lookups}")

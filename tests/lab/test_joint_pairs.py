@@ -2,13 +2,12 @@
 
 import pytest
 
-from nodetopo.components.rdma.joint import Kind
 from nodetopo.model.numa import CpuSet, NumaNode
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device
 from tests.lab.admission_kubelet import outcomes
 from tests.lab.admission_machine import Core, Machine
-from tests.lab.joint_pairs import POLICIES, Run, machine, play
+from tests.lab.joint_pairs import POLICIES, Kind, Run, machine, play
 
 pytestmark = pytest.mark.lab
 
@@ -64,6 +63,14 @@ def test_pods_that_want_one_kind_alone_mislead_guesses_and_not_the_kubelets_list
     assert apart.share() < guessed.share() < joint.share()
     assert joint.share() >= 0.88
     assert joint.across() <= 0.06
+
+
+def test_pods_of_several_containers_get_near_pairs_in_each(namespaces: None) -> None:
+    """Of what is possible: 0.96 to 0.97 in four runs; 0.91 to 0.92 without the checkpoint."""
+    del namespaces
+    run = play(machine(), "none", 2 * _PODS, _SEED, is_joint=True, is_mixed=True)
+    assert run.rejected == 0
+    assert run.share() / run.best() >= 0.94
 
 
 @pytest.mark.parametrize(("nodes", "is_admitted"), [((0,), False), ((0, 1), False), (None, True)])

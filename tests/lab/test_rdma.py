@@ -1,11 +1,9 @@
 """GPUs and HCAs of one daemon on a real kubelet."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -144,22 +142,6 @@ def test_containers_of_one_pod_get_their_own_pairs(
         assert is_near(*given(node, "two", container))
 
 
-def test_what_followed_each_other_is_verified_against_the_kubelet(
-    cluster: Cluster, node: Node, config: Path
-) -> None:
-    start(node, config)
-    for number in range(2):
-        cluster.pods.run(
-            guaranteed(f"job-{number}", node.name, {"cpu": 1, "memory": "64Mi", GPU: 1, _HCA: 1})
-        )
-    wanted = {"right": 2.0, "wrong": 0.0, "unknown": 0.0}
-    wait_for(
-        "both guesses are verified",
-        lambda: outcomes(node) == wanted,
-        evidence=lambda: f"{outcomes(node)}\n{node.logs()}",
-    )
-
-
 def test_an_hca_without_a_link_is_not_allocatable_until_it_has_one(
     node: Node, config: Path, tmp_path: Path
 ) -> None:
@@ -190,15 +172,3 @@ def test_both_resources_come_back_after_a_restart_of_the_kubelet(
         return all(held) and given(node, "before") == kept
 
     wait_for("the kubelet lists what the pod had", is_kept, evidence=node.logs)
-
-
-def outcomes(node: Node) -> dict[str, float]:
-    """Return the agent's metric of guesses, by outcome; nothing before metrics are served."""
-    lines = [json.loads(line) for line in node.agent.log_since_start().splitlines()]
-    urls: list[str] = [line["url"] for line in lines if line["event"] == "metrics served"]
-    if not urls:
-        return {}
-    with urlopen(urls[-1], timeout=60) as answer:
-        text: str = answer.read().decode()
-    found = re.findall(r'nodetopo_joint_placements_total\{outcome="(\w+)"\} (\S+)', text)
-    return {outcome: float(value) for outcome, value in found}

@@ -81,14 +81,28 @@ def test_containers_and_sidecars_get_their_own_pairs(node: StaticPods) -> None:
     assert [one.container for one in calls if one][1::2] == ["sidecar", "work", "second"]
 
 
-def test_what_an_init_container_gets_leaves_its_second_call_to_the_guess(node: StaticPods) -> None:
-    pod = node.run(
-        "pod",
-        {"work": {GPU: 2, HCA: 2}},
-        initContainers=[container("init", {GPU: 1, HCA: 1})],
-    )
-    assert are_near(pod)
-    assert [call.requester is None for call in node.calls[:2]] == [False, True]
+@pytest.mark.parametrize("left", [{GPU: 1, HCA: 1}, {HCA: 1}, {GPU: 1}], ids=str)
+def test_what_an_init_container_leaves_is_known(node: StaticPods, left: dict[str, int]) -> None:
+    pod = node.run("pod", {"work": {GPU: 2, HCA: 2}}, initContainers=[container("init", left)])
+    assert are_near(pod), given(pod)
+    assert {name for name, _ in asked(node)} == {"pod"}
+
+
+def test_a_helper_with_hcas_leaves_the_trainer_its_own(node: StaticPods) -> None:
+    pod = node.run("pod", {"helper": {HCA: 4}, "work": {GPU: 4, HCA: 4}})
+    assert are_near(pod), given(pod)
+    assert asked(node)[1:] == [("pod", "work"), ("pod", "work")]
+
+
+@pytest.mark.parametrize("wanted", [{GPU: 2}, {HCA: 2}, {GPU: 2, HCA: 2}], ids=str)
+def test_a_pod_that_comes_back_under_its_name_is_found_each_time(
+    node: StaticPods, wanted: dict[str, int]
+) -> None:
+    for _ in range(3):
+        node.run("web-0", {"work": wanted})
+        node.remove("web-0")
+    assert asked(node) == [("web-0", "work")] * (3 * len(wanted))
+    assert node.requesters.lookups == Lookups(known=3 * len(wanted))
 
 
 def test_pods_that_come_at_once_get_their_own_pairs(node: StaticPods) -> None:

@@ -48,6 +48,7 @@ class LoggedAllocation:
         at: time of the log line, UTC.
         is_ours: whether the set was our answer, not the kubelet's own choice.
         said: the reasons as one sentence; ``None`` if unknown.
+        policy: by which GPUs were chosen; ``None`` for other devices, and where the kubelet chose.
     """
 
     at: datetime
@@ -55,6 +56,7 @@ class LoggedAllocation:
     devices: tuple[str, ...]
     is_ours: bool
     said: str | None
+    policy: str | None = None
 
 
 Explain = Callable[[Sequence[str], Asked | None], Mapping[str, object]]
@@ -145,7 +147,7 @@ class AllocationLog:
                 self._changed.notify()
                 return
             self._dropped += 1
-            self._remember(ids, asked, None)
+            self._remember(ids, asked, {})
         self._log.warning("devices allocated", chosen=list(ids), unexplained=self._dropped)
 
     def close(self) -> None:
@@ -172,7 +174,7 @@ class AllocationLog:
                 except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
                     self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
                     with self._changed:
-                        self._remember(ids, asked, None)
+                        self._remember(ids, asked, {})
                     continue
                 line = {
                     "chosen": list(ids),
@@ -181,12 +183,16 @@ class AllocationLog:
                     "took_ms": asked.took_ms if asked else None,
                 }
                 self._log.info("devices allocated", **line)
-                sentence = reasons.get("said")
                 with self._changed:
-                    self._remember(ids, asked, None if sentence is None else str(sentence))
+                    self._remember(ids, asked, reasons)
 
-    def _remember(self, ids: Sequence[str], asked: Asked | None, said: str | None) -> None:
+    def _remember(
+        self, ids: Sequence[str], asked: Asked | None, reasons: Mapping[str, object]
+    ) -> None:
         """Keep an allocation for :attr:`recent`; the lock is held."""
+        said, policy = (
+            None if (word := reasons.get(key)) is None else str(word) for key in ("said", "policy")
+        )
         self._recent.append(
             LoggedAllocation(
                 at=datetime.now(UTC),
@@ -194,5 +200,6 @@ class AllocationLog:
                 devices=tuple(ids),
                 is_ours=asked is not None,
                 said=said,
+                policy=policy,
             )
         )

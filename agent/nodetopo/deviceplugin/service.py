@@ -49,19 +49,19 @@ class InformedPrefer:
     """A preference that depends on a question to the kubelet.
 
     Attributes:
-        ask: (required ids, size): asks. It has no deadline: a question cannot be taken back, so the
-            kubelet's call is answered after it, and never in another thread.
+        ask: (available ids, required ids, size): asks. It has no deadline: a question cannot be
+            taken back, so the kubelet's call is answered after it, and never in another thread.
         prefer: computes with what was learned.
     """
 
-    ask: Callable[[Sequence[str], int], object]
+    ask: Callable[[Sequence[str], Sequence[str], int], object]
     prefer: Prefer
 
     def __call__(
         self, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
         """Ask, and compute."""
-        self.ask(required, size)
+        self.ask(available, required, size)
         return self.prefer(available, required, size)
 
 
@@ -205,7 +205,7 @@ class PluginServicer(service.DevicePluginServicer):
         try:
             prefer = self._prefer
             if isinstance(prefer, InformedPrefer):
-                prefer.ask(required, size)
+                prefer.ask(available, required, size)
                 prefer = prefer.prefer
             ids = self._choices.call(prefer, available, required, size)
             preferred = [name for name in ids if isinstance(name, str)]

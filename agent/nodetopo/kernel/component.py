@@ -187,7 +187,7 @@ class Kernel:
         gpus, health: the GPUs and their health; ``None`` where health is not watched.
         scans: the loop that reads the node.
         companion: offers other devices alongside GPUs.
-        requesters: find the container that a call of the kubelet is for; ``None`` without one.
+        requesters: find the container that a call of the kubelet is for.
         claims: ``None`` without an API server.
         page: answers requests for pages; ``None`` where there are none.
         page_everywhere: whether clients of other hosts can see them too.
@@ -215,7 +215,7 @@ class Kernel:
     health: Verdicts | None = None
     scans: Scans | None = None
     companion: Companion = field(default_factory=NoCompanion)
-    requesters: Requesters | None = None
+    requesters: Requesters = field(default_factory=Requesters)
     claims: Claims | None = None
     page: Answer | None = None
     page_everywhere: bool = False

@@ -1,18 +1,21 @@
 """Which container a call of the kubelet is for: the device-plugin API does not say.
 
-The kubelet admits one pod at a time. It holds no lock during GetPreferredAllocation, lists the pod
-under admission already, and shows what its containers were given before (kubernetes 1.34.1, 1.36.3
-and 1.37.1: pkg/kubelet/cm/devicemanager/manager.go callGetPreferredAllocationIfAvailable,
-pkg/kubelet/kubelet.go HandlePodAdditions, pkg/kubelet/apis/podresources/server_v1.go List). So one
-PodResources List inside that call answers the question, from three facts:
+The kubelet admits one pod at a time, its containers one after the other, and all resources of one
+container before the next container (kubernetes 1.34.1, 1.36.3 and 1.37.1:
+pkg/kubelet/cm/devicemanager/manager.go allocateContainerResources). Two sources answer in a call:
 
-- a pod that the last list lacked was added since, and the pods before it are admitted: it asks;
-- without a new pod, the pod that got the last grant is still being admitted;
-- a container that has the resource asked for does not ask for it.
+- The checkpoint of the device manager, which the kubelet writes once a container has everything:
+  a container whose devices it lacks still asks. It names init containers, and pods by UID.
+- PodResources ``List``: it shows the pod under admission already, and what its containers were
+  given before (pkg/kubelet/kubelet.go HandlePodAdditions, apis/podresources/server_v1.go List). A
+  pod that the last list lacked was added since, and the pods before it are admitted: it asks.
+  Without a new pod, the pod that got the last grant is still being admitted.
+
+A pod can come back under its name. It is another one if its containers lack devices that they had,
+if the last grant is free again, or if the API server has another UID for it.
 
 A list is only safe there while nothing is reserved (:mod:`nodetopo.probes.kubelet.gate`), which is
-while ``must_include`` is empty; and init containers are not listed. Where the list does not answer,
-the requester is unknown, ``None``, and callers guess as they did without it.
+while ``must_include`` is empty. Where the pod stays unknown, callers guess as they did without it.
 """
 
 from collections import OrderedDict
@@ -30,6 +33,7 @@ from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import ADMISSIONS, AdmissionGate
+from nodetopo.probes.kubelet.state import Record, Records
 
 DEADLINE_S = 1.0
 """After a slower list, lookups pause for :data:`PAUSE` times as long. It is no timeout: a list that
@@ -42,6 +46,13 @@ slower."""
 REMEMBERED = 512
 """Pods without a place in the last list whose devices are remembered: a kubelet that restarts lists
 its pods one after the other again."""
+
+WINDOW_S = 2.0
+"""How long after a grant another request is taken for the same pod's where no device shows it: for
+the next container's, an init container's, or where neither a list nor the checkpoint is read.
+
+Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores; a slow disk
+makes that hundreds."""
 
 PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -60,27 +71,56 @@ class Requester:
     """The container that asks for devices now.
 
     Attributes:
-        pod: ``None`` where several new pods are possible, none of which has devices yet.
-        container: ``None`` where several are possible, none of which has devices yet.
+        pod: ``None`` where several pods are possible.
+        container: the only one that the kubelet lists and that can ask, unless an init container
+            asks, which it does not list; ``None`` where several can.
         held: what the container has of other resources.
+        spare: what the pod's init containers left: the kubelet gives it before anything else.
         beside: what the other containers of its pod have.
         requests: the numbers of devices in its spec; ``None`` where that is not known.
     """
 
-    pod: PodName | None
-    container: str | None
-    held: Held
+    pod: PodName | None = None
+    container: str | None = None
+    held: Held = field(default_factory=lambda: NOTHING)
+    spare: Held = field(default_factory=lambda: NOTHING)
     beside: Held = field(default_factory=lambda: NOTHING)
     requests: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookups:
-    """How many calls were looked up: answered, ambiguous, or without a list in time."""
+    """How many calls were looked up: the pod was found, ambiguous, or there was no list in time."""
 
     known: int = 0
     ambiguous: int = 0
     failed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Container:
+    """The container that was given devices last.
+
+    Attributes:
+        pod: ``None`` where no call named it.
+        given: what it was given, by resource.
+        spare: what its pod's init containers left before.
+        before: what the kubelet had recorded as it was given the first; ``None``: not known.
+        at_s: when it was given the last.
+        is_looked_up: whether the last was given in a call that was looked up: the pods that were
+            listed then and asked for nothing were admitted before.
+        uid: of its pod, once the kubelet has recorded it.
+        is_complete: whether it asks for no more.
+    """
+
+    pod: PodName | None
+    given: dict[str, frozenset[str]]
+    spare: Held
+    before: Records | None
+    at_s: float
+    is_looked_up: bool = False
+    uid: str | None = None
+    is_complete: bool = False
 
 
 class Requesters:
@@ -89,24 +129,30 @@ class Requesters:
     Attributes:
         requests: a pod and the name of its container → the numbers of devices in its spec, by
             resource; ``None`` where that is not known. Set by whoever follows the pods.
+        uid: a pod → its UID; ``None`` where that is not known. Set likewise.
     """
 
     def __init__(
         self,
-        pods: Callable[[], Iterable[Pod]],
+        pods: Callable[[], Iterable[Pod]] | None = None,
         *,
+        records: Callable[[], Records | None] = lambda: None,
         gate: AdmissionGate = ADMISSIONS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Ask nothing yet.
 
         Args:
-            pods: lists the node's pods, or raises UnreadableError once no list is under way.
+            pods: lists the node's pods, or raises UnreadableError once no list is under way;
+                ``None`` without a kubelet that can be asked.
+            records: reads the kubelet's checkpoint; ``None`` where that cannot be read.
             gate: says whether a list is safe.
-            clock: of :attr:`last_s`, seconds.
+            clock: seconds.
         """
         self.requests: Callable[[PodName, str], Mapping[str, int] | None] = lambda *_: None
+        self.uid: Callable[[PodName], str | None] = lambda _: None
         self._pods = pods
+        self._records = records
         self._gate = gate
         self._clock = clock
         self._users: frozenset[str] = frozenset()
@@ -114,11 +160,13 @@ class Requesters:
         self._news = Event()
         self._lock = Lock()  # guards all below
         self._known: OrderedDict[PodName, Containers] = OrderedDict()
+        self._uids: dict[PodName, str | None] = {}
         self._has_listed = False
-        self._new: frozenset[PodName] = frozenset()
-        self._granted: frozenset[tuple[str, str]] | None = None
+        self._asking: frozenset[PodName] = frozenset()  # one of these is under admission
+        self._last: _Container | None = None
+        self._seen: Records | None = None
         self._current: tuple[str, Requester] | None = None
-        self._in_use: Held | None = None
+        self._in_use: Held = NOTHING
         self._lookups: Mapping[str, int] = {}
         self._resumes_s = float("-inf")
         self.last_s: float | None = None
@@ -148,10 +196,10 @@ class Requesters:
         return Lookups(**self._lookups)
 
     @property
-    def in_use(self) -> Held | None:
-        """Every device that a container of the node has, by resource.
+    def in_use(self) -> Held:
+        """Every device that a container of the node is known to have, by resource.
 
-        As of the last list, with later grants; ``None`` where that list failed, or before any.
+        As of the last list, with later grants.
         """
         return self._in_use
 
@@ -168,36 +216,48 @@ class Requesters:
             return
         with self._lock:
             if not self._has_listed:
-                self._take(before)
+                self._take(before, self._records())
 
     def around(self, resource: str, prefer: Prefer, answers: Answers) -> tuple[Prefer, Answers]:
         """Return *prefer* and *answers* of *resource*, with a requester during each call."""
 
-        def ask(required: Sequence[str], size: int) -> None:
-            self.look(resource, required, size)
+        def ask(available: Sequence[str], required: Sequence[str], size: int) -> None:
+            self.look(resource, required, size, available)
 
         self._ours = self._ours | {resource}
         return InformedPrefer(ask, prefer), _RecordedAnswers(resource, answers, self)
 
-    def look(self, resource: str, required: Sequence[str], size: int) -> Requester | None:
+    def look(
+        self, resource: str, required: Sequence[str], size: int, available: Sequence[str] = ()
+    ) -> Requester | None:
         """Find the container that asks for *size* devices of *resource*; called in that call.
 
-        *required* are the devices that the kubelet has reserved for it.
+        *required* are the devices that the kubelet has reserved for it, and *available* all that it
+        offers. ``None`` if nobody needs requesters.
         """
         self._current = None
-        if required or not self._users:
-            return None
-        pods = self._listed()
-        if pods is None:
-            self._in_use = None
-            self._count("failed")
+        if not self._users:
             return None
         with self._lock:
-            found = self._found(pods, resource, size)
-            self._take(pods)
-        if found is not None:
+            records = self._settle()
+        pods = None if required else self._listed()
+        with self._lock:
+            if pods is None:
+                found = self._unlisted(resource, required, records)
+                if records is not None and not required:
+                    self._in_use = _held_in_all(records)
+            else:
+                found = self._found(pods, records, resource, size)
+                if found.pod is not None:
+                    self._asking = frozenset((found.pod,))
+                self._take(pods, records)
+            if left := self._in_use.get(resource):
+                self._in_use = {**self._in_use, resource: left.difference(available)}
             self._current = resource, found
-        self._count("ambiguous" if found is None else "known")
+        if pods is not None:
+            self._count("ambiguous" if found.pod is None else "known")
+        elif not required and self._pods is not None:
+            self._count("failed")
         return found
 
     @property
@@ -207,25 +267,68 @@ class Requesters:
         return None if current is None else current[1]
 
     def current(self, resource: str) -> Requester | None:
-        """Return the container that asks for *resource* now; ``None``: unknown."""
-        current = self._current
-        return current[1] if current is not None and current[0] == resource else None
+        """Return the container that asks for *resource* now.
+
+        Without a lookup it is the one that got the last grant, if that is recent and was of other
+        resources; ``None``: unknown.
+        """
+        current, last = self._current, self._last
+        if current is not None:
+            return current[1] if current[0] == resource else None
+        if last is None or not self._can_ask(last, resource) or not self._is_recent(last):
+            return None
+        return Requester(pod=last.pod, held=dict(last.given))
 
     def gave(self, resource: str, ids: Collection[str]) -> None:
         """Note that the container was given *ids*: the next call is another one's."""
         with self._lock:
             current, self._current = self._current, None
-            self._granted = frozenset((resource, name) for name in ids)
-            if current is not None and current[0] == resource:
-                self._remember_grant(current[1], resource, frozenset(ids))
-            if self._in_use is not None:
-                before = self._in_use.get(resource, frozenset())
-                self._in_use = {**self._in_use, resource: before | frozenset(ids)}
+            records = self._settle() if current is None else self._seen
+            last, given = self._last, frozenset(ids)
+            if last is None or not self._can_ask(last, resource):
+                asking = Requester() if current is None else current[1]
+                if current is None and last is not None:
+                    spare = _spare(last, self._known.get(last.pod or ("", ""), {}), records)
+                    if not given.isdisjoint(spare.get(resource, ())):
+                        asking = Requester(pod=last.pod, spare=spare)
+                last = self._last = _Container(
+                    pod=asking.pod, given={}, spare=asking.spare, before=records, at_s=0.0
+                )
+            last.given[resource], last.at_s = given, self._clock()
+            last.is_looked_up = current is not None
+            in_use = self._in_use.get(resource, frozenset()) | given
+            self._in_use = {**self._in_use, resource: in_use}
+
+    def _can_ask(self, last: _Container, resource: str) -> bool:
+        """Return whether *last* can ask for *resource*: no container does twice."""
+        return not last.is_complete and resource not in last.given
+
+    def _is_recent(self, last: _Container) -> bool:
+        return self._clock() - last.at_s <= WINDOW_S
+
+    def _settle(self) -> Records | None:
+        """Read the kubelet's records; learn from them whether the last container is complete.
+
+        They are read while requesters are needed.
+        """
+        last, records = self._last, self._records() if self._users else None
+        self._seen = records
+        if last is None or last.uid is not None or records is None:
+            return records
+        for uid, container, kind, ids in records - (last.before or frozenset()):
+            if last.given.get(kind) == ids:
+                last.uid, last.is_complete = uid, True
+                known = self._known.get(last.pod) if last.pod is not None else None
+                if last.pod is not None and known is not None and container in known:
+                    # As the next list will have it: a later pod of this name will lack it.
+                    self._known[last.pod] = {**known, container: {**known[container], **last.given}}
+                break
+        return records
 
     def _listed(self) -> Mapping[PodName, Containers] | None:
         """Return the pods; ``None`` if the kubelet stalls, refuses, or a list is not safe."""
         began = self._clock()
-        if began < self._resumes_s:
+        if self._pods is None or began < self._resumes_s:
             return None
         try:
             with self._gate.asking() as is_safe:
@@ -237,74 +340,141 @@ class Requesters:
             if self.last_s > DEADLINE_S:
                 self._resumes_s = self._clock() + PAUSE * self.last_s
 
+    def _unlisted(
+        self, resource: str, required: Collection[str], records: Records | None
+    ) -> Requester:
+        """Return the requester without a list: by the checkpoint, and by what was granted last."""
+        last = self._last
+        if last is None:
+            return Requester()
+        spare, held = last.spare, dict(last.given)
+        if not self._can_ask(last, resource) or (records is None and not self._is_recent(last)):
+            last.is_complete = True
+            spare, held = _spare(last, self._known.get(last.pod or ("", ""), {}), records), {}
+        if required and spare.get(resource, frozenset()).issuperset(required):
+            return Requester(pod=last.pod, held=held, spare=spare)
+        return Requester(held=held)  # the kubelet can have refused the pod
+
     def _found(
-        self, pods: Mapping[PodName, Containers], resource: str, size: int
-    ) -> Requester | None:
+        self,
+        pods: Mapping[PodName, Containers],
+        records: Records | None,
+        resource: str,
+        size: int,
+    ) -> Requester:
         """Return the requester by *pods*, a list, and by what was known before it."""
-        new = frozenset(
-            name
-            for name, containers in pods.items()
-            if self._has_listed and self._is_new(name, containers)
-        )
-        last = _after(pods, self._granted or frozenset(), resource)
+        last = self._last
+        holder = None if last is None else self._holder(pods, last)
+        new = {name for name, containers in pods.items() if self._is_new(name, containers)}
+        if last and last.pod and last.pod in pods and holder is None and resource in last.given:
+            new.add(last.pod)  # what its init containers left would be required
+        elif last and last.pod is None and holder is None:
+            # Its pod has ended, and could be any that has nothing.
+            new.update(
+                name for name, has in pods.items() if not self._ours & _union(has.values()).keys()
+            )
         if new:
-            self._new = new
-            if len(new) > 1 or not last or last[0].pod not in new:
-                self._granted, last = None, []
-        candidates, is_ordered = last, bool(last)
-        if not last and self._granted is None:
-            candidates = _lacking(pods, self._new & pods.keys(), resource)
-        if not candidates and not new and self._has_listed and not self._new:
-            # The process began between two calls of one admission.
-            candidates = [
-                one for one in _lacking(pods, pods.keys(), resource) if self._ours & one.held.keys()
-            ]
-        known = [self._with_requests(one) for one in candidates]
-        certain = [one for one in known if one.requests and one.requests.get(resource) == size]
-        return self._one(
-            certain or [one for one in known if one.requests is None], is_ordered=is_ordered
-        )
+            self._asking = frozenset(new)
+        elif holder is not None and holder.pod is not None and last and last.is_looked_up:
+            self._asking = frozenset((holder.pod,))
+        if last is not None and self._can_ask(last, resource):
+            owner = last.pod if holder is None else holder.pod
+            others = self._asking - {owner}
+            if holder is not None and (records is not None or not others):
+                if holder.requests is None or resource in holder.requests:
+                    return holder
+            elif holder is not None and owner in self._asking:
+                return Requester()  # both were added since the last list
+            elif holder is None and self._is_recent(last) and owner in pods and not others:
+                return Requester(pod=owner, held=dict(last.given))
+            elif holder is None and owner is None and records is not None and not others - new:
+                only = next(iter(others)) if len(others) == 1 else None
+                return Requester(pod=only, held=dict(last.given))
+        if last is not None:
+            last.is_complete = True
+        if not self._asking:
+            return self._unrecorded(pods, records, resource)
+        is_recent = bool(new) or last is None or self._is_recent(last)
+        found = self._fresh(pods, resource, size, is_recent=is_recent)
+        if last is not None and found.pod is not None and found.pod == last.pod and not new:
+            return replace(found, spare=_spare(last, pods[found.pod], records))
+        return found
 
-    def _one(self, candidates: Sequence[Requester], *, is_ordered: bool) -> Requester | None:
-        """Return the requester, without a name where several have nothing; ``None``: unknown.
+    def _fresh(
+        self, pods: Mapping[PodName, Containers], resource: str, size: int, *, is_recent: bool
+    ) -> Requester:
+        """Return a container that has nothing of ours, of a pod that can be under admission.
 
-        If *is_ordered*, the first may have some of its resources already, and comes first.
+        If nothing *is_recent*, only by its spec: a pod that leaves no trace can have come back.
         """
-        if len(candidates) == 1 or (candidates and is_ordered):
-            return candidates[0]
-        if not candidates or any(self._ours & one.held.keys() for one in candidates):
-            return None
-        only = len({one.pod for one in candidates}) == 1
-        return Requester(
-            pod=candidates[0].pod if only else None,
-            container=None,
-            held=NOTHING,
-            beside=candidates[0].beside if only else NOTHING,
-        )
+        known = list[Requester]()
+        for name in sorted(self._asking & pods.keys()):
+            order = list(pods[name])
+            begun = [at for at, one in enumerate(order) if self._ours & pods[name][one].keys()]
+            known += [
+                self._requester(name, pods[name], container)
+                for container in order[begun[-1] + 1 if begun else 0 :]
+                if resource not in pods[name][container]
+            ]
+        certain = [one for one in known if one.requests and one.requests.get(resource) == size]
+        candidates = certain or [one for one in known if one.requests is None and is_recent]
+        if len({one.pod for one in candidates}) != 1:
+            return Requester()
+        first = candidates[0]
+        is_one = bool(certain) or len(candidates) == 1
+        return first if is_one else replace(first, container=None)
 
-    def _with_requests(self, one: Requester) -> Requester:
-        if one.pod is None or one.container is None:
-            return one
-        return replace(one, requests=self.requests(one.pod, one.container))
+    def _unrecorded(
+        self, pods: Mapping[PodName, Containers], records: Records | None, resource: str
+    ) -> Requester:
+        """Return the container that has a part of what it wants.
+
+        The process began between two calls of one admission.
+        """
+        if not self._has_listed and records is None:
+            return Requester()
+        recorded = {(container, kind, ids) for _, container, kind, ids in records or ()}
+        found = [
+            self._requester(name, containers, container)
+            for name, containers in pods.items()
+            for container, held in containers.items()
+            if resource not in held
+            and any((container, kind, held[kind]) not in recorded for kind in self._ours & {*held})
+        ]
+        found = [one for one in found if one.requests is None or resource in one.requests]
+        return found[0] if len(found) == 1 else Requester()
+
+    def _holder(self, pods: Mapping[PodName, Containers], last: _Container) -> Requester | None:
+        """Return the container that has what *last* was given; ``None``: none, or one of init."""
+        for name, containers in pods.items():
+            for container, held in containers.items():
+                if all(held.get(kind) == ids for kind, ids in last.given.items()):
+                    return self._requester(name, containers, container)
+        return None
+
+    def _requester(self, pod: PodName, containers: Containers, container: str) -> Requester:
+        beside = _union(held for other, held in containers.items() if other != container)
+        return Requester(
+            pod=pod,
+            container=container,
+            held=containers[container],
+            beside=beside,
+            requests=self.requests(pod, container),
+        )
 
     def _is_new(self, name: PodName, containers: Containers) -> bool:
-        """Return whether the pod was not known, or one of its name had what it lacks.
-
-        The last grant does not count: what an init container was given is never listed.
-        """
+        """Return whether the pod was not known, or another had its name."""
+        if not self._has_listed:
+            return False
         before = self._known.get(name)
-        lost = frozenset() if before is None else _devices(before) - _devices(containers)
-        granted = self._granted or frozenset()
-        return before is None or any(device[1:] not in granted for device in lost)
+        uids = self._uids.get(name), self.uid(name)
+        return (
+            before is None
+            or not _devices(before) <= _devices(containers)
+            or (None not in uids and uids[0] != uids[1])
+        )
 
-    def _remember_grant(self, to: Requester, resource: str, ids: frozenset[str]) -> None:
-        """Remember what a container was given, as the next list will have it."""
-        before = self._known.get(to.pod) if to.pod is not None else None
-        if to.pod is not None and to.container is not None and before is not None:
-            held = {**before.get(to.container, NOTHING), resource: ids}
-            self._known[to.pod] = {**before, to.container: held}
-
-    def _take(self, pods: Mapping[PodName, Containers]) -> None:
+    def _take(self, pods: Mapping[PodName, Containers], records: Records | None) -> None:
         """Remember *pods*; of those that they lack, the ones with devices."""
         for name in [name for name, has in self._known.items() if not _devices(has)]:
             del self._known[name]
@@ -313,13 +483,10 @@ class Requesters:
             self._known.move_to_end(name)
         while len(self._known) > max(REMEMBERED, len(pods)):
             self._known.popitem(last=False)
+        self._uids = {name: self.uid(name) or self._uids.get(name) for name in self._known}
         self._has_listed = True
-        in_use: dict[str, frozenset[str]] = {}
-        for containers in pods.values():
-            for held in containers.values():
-                for resource, ids in held.items():
-                    in_use[resource] = in_use.get(resource, frozenset()) | ids
-        self._in_use = in_use
+        held = [held for containers in pods.values() for held in containers.values()]
+        self._in_use = _union((*held, *_of_init_containers(_union(held), records or ())))
 
     def _count(self, outcome: str) -> None:
         self._lookups = {**self._lookups, outcome: self._lookups.get(outcome, 0) + 1}
@@ -350,15 +517,21 @@ class _RecordedAnswers:
 
 
 def _containers(pods: Iterable[Pod]) -> dict[PodName, Containers]:
-    return {
-        (pod.namespace, pod.name): {
-            container.name: {
-                given.resource: frozenset(given.ids) for given in container.devices or ()
+    """Return the containers by pod; of two pods of one name, the one that has no devices yet.
+
+    The other is ending.
+    """
+    found: dict[PodName, Containers] = {}
+    for pod in pods:
+        name = pod.namespace, pod.name
+        if name not in found or _devices(found[name]):
+            found[name] = {
+                container.name: {
+                    given.resource: frozenset(given.ids) for given in container.devices or ()
+                }
+                for container in pod.containers
             }
-            for container in pod.containers
-        }
-        for pod in pods
-    }
+    return found
 
 
 def _devices(containers: Containers) -> frozenset[tuple[str, str, str]]:
@@ -370,39 +543,28 @@ def _devices(containers: Containers) -> frozenset[tuple[str, str, str]]:
     )
 
 
-def _lacking(
-    pods: Mapping[PodName, Containers], names: Collection[PodName], resource: str
-) -> list[Requester]:
-    """Return the containers of the pods *names* that do not have *resource*."""
-    return [
-        _requester(name, pods[name], container)
-        for name in sorted(names)
-        for container, held in pods[name].items()
-        if resource not in held
-    ]
+def _union(several: Iterable[Held]) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for held in several:
+        for resource, ids in held.items():
+            found[resource] = found.get(resource, frozenset()) | ids
+    return found
 
 
-def _after(
-    pods: Mapping[PodName, Containers], granted: frozenset[tuple[str, str]], resource: str
-) -> list[Requester]:
-    """Return the container that has *granted*, and those after it, that do not have *resource*."""
-    for name, containers in pods.items():
-        order = list(containers)
-        for at, container in enumerate(order):
-            has = {(kind, one) for kind, ids in containers[container].items() for one in ids}
-            if granted and granted <= has:
-                return [
-                    _requester(name, containers, later)
-                    for later in order[at:]
-                    if resource not in containers[later]
-                ]
-    return []
+def _held_in_all(records: Records) -> Held:
+    return _union({resource: ids} for _, _, resource, ids in records)
 
 
-def _requester(pod: PodName, containers: Containers, container: str) -> Requester:
-    beside: dict[str, frozenset[str]] = {}
-    for other, held in containers.items():
-        if other != container:
-            for resource, ids in held.items():
-                beside[resource] = beside.get(resource, frozenset()) | ids
-    return Requester(pod=pod, container=container, held=containers[container], beside=beside)
+def _of_init_containers(listed: Held, records: Collection[Record]) -> list[Held]:
+    """Return what pods of *records* have that is not *listed*, of pods of which something is."""
+    alive = {uid for uid, _, kind, ids in records if ids <= listed.get(kind, frozenset())}
+    return [{kind: ids} for uid, _, kind, ids in records if uid in alive]
+
+
+def _spare(last: _Container, containers: Containers, records: Records | None) -> Held:
+    """Return what only init containers of the pod of *last* have; *containers* are the others."""
+    own = [record for record in records or () if record[0] == last.uid]
+    init = _union({kind: ids} for _, name, kind, ids in own if name not in containers)
+    taken = _union({kind: ids} for _, name, kind, ids in own if name in containers)
+    left = {kind: ids - taken.get(kind, frozenset()) for kind, ids in init.items()}
+    return {kind: ids for kind, ids in left.items() if ids}

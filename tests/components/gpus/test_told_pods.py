@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nodetopo.components.gpus.own_pods import OwnPods
+from nodetopo.components.gpus.own_pods import ANNOTATION, UNUSED_POLICY, OwnPods
 from nodetopo.components.gpus.told_pods import (
     MOST_LOOKS,
     OUTAGE_ATTEMPTS,
@@ -165,3 +165,64 @@ def test_what_waits_is_bounded(node: Node) -> None:
         node.give("gone", GPU, f"g{number}")
     node.look()
     assert (len(node.loop._waiting), len(node.loop._seen)) == (WAITING, WAITING)
+
+
+def followed_policies(node: Node, *, is_told: bool) -> None:
+    """Let pods choose their policies."""
+    node.loop = ToldPodsLoop(
+        lambda: node.given,
+        node.assigned,
+        node.pods,
+        node.events.append,
+        is_told=is_told,
+        has_policies=True,
+    )
+
+
+def annotate(node: Node, name: str, word: str) -> None:
+    """Have the watch show a pod with an annotation."""
+    metadata = {
+        "namespace": "ml",
+        "name": name,
+        "uid": f"u-{name}",
+        "annotations": {ANNOTATION: word},
+    }
+    node.pods.take("ADDED", {"metadata": metadata, "spec": {"nodeName": "gpu-1"}})
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_pod_whose_policy_was_not_followed_is_warned_once(node: Node, *, is_told: bool) -> None:
+    followed_policies(node, is_told=is_told)
+    for number, container in enumerate(("work", "side")):
+        node.give("a", GPU, f"g{number}", container=container, policy="best")
+    node.give("a", HCA, "h0")
+    annotate(node, "a", "numa-first")  # the watch was late
+    node.look(5)
+    (event,) = [one for one in node.events if one.is_warning]
+    assert (event.reason, event.key, event.pod) == (UNUSED_POLICY, "u-a", "a")
+    assert "numa-first was not followed" in event.message
+    assert "container work was chosen by the node's policy, best" in event.message
+    assert len(node.events) == (2 if is_told else 1)
+
+
+def test_only_pods_with_another_policy_are_looked_for_and_warned(node: Node) -> None:
+    followed_policies(node, is_told=False)
+    node.give("a", GPU, "g0", policy="best")
+    node.give("b", GPU, "g1", policy="best")
+    annotate(node, "b", "best")
+    node.give("c", GPU, "g2", is_ours=False)  # the kubelet had no choice to leave
+    annotate(node, "c", "numa-first")
+    node.loop.step()
+    lists = node.lists
+    node.give("d", GPU, "g3", policy="numa-first")
+    annotate(node, "d", "numa-first")
+    node.look(5)
+    assert node.events == []
+    assert lists == 1
+
+
+def test_without_pods_policies_none_is_missed(node: Node) -> None:
+    node.give("a", GPU, "g0", policy="best")
+    annotate(node, "a", "numa-first")
+    node.look(5)
+    assert [one.is_warning for one in node.events] == [False]

@@ -1,6 +1,7 @@
 """Which requests of the kubelet are taken for one container's, and how that is verified."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest.mock import Mock
@@ -10,14 +11,15 @@ import pytest
 from nodetopo.allocation.rules import Model, Policy
 from nodetopo.components.gpus.own_pods import PodChoice
 from nodetopo.components.gpus.placement import Placement
-from nodetopo.components.rdma.joint import MOST_GUESSES, WINDOW_S, JointPlacement, Kind, Tally
+from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.resources import RdmaResource, key_of, offer_hcas, token_of
 from nodetopo.deviceplugin.service import Answers
-from nodetopo.kernel.requester import Lookups, Requesters
+from nodetopo.kernel.requester import WINDOW_S, Lookups, Requesters
 from nodetopo.model.codec import decode
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.gate import AdmissionGate
+from nodetopo.probes.kubelet.state import Record
 from nodetopo.rdma.identity import remembered_hcas
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import Pool, SharingMode
@@ -46,7 +48,8 @@ class Admissions:
 
     def __init__(self, most: int = 32) -> None:
         self.now = 0.0
-        self.joint = JointPlacement(lambda: self.now)
+        self.requesters = Requesters(clock=lambda: self.now)
+        self.joint = JointPlacement(self.requesters)
         known = remembered_hcas((), HGX)
         pool = Pool(resource=HCA, most=most, mode=SharingMode.CHOSEN)
         (self.pool,) = offer_hcas(HGX, known, [pool]).resources
@@ -57,6 +60,7 @@ class Admissions:
             {key: at for at, key in enumerate(self.keys)},
         )
         self.joint.expect(GPUS, first)
+        self.joint.offer([self.pool])
         self.follow = self.joint.following(GPU, lambda: dict(zip(GPUS, GPUS, strict=True)), first)
         self.free_gpus, self.free = list(GPUS), [device.id for device in self.pool.devices]
         self.containers: list[set[tuple[str, str]]] = []
@@ -64,23 +68,23 @@ class Admissions:
     def gpus(self, size: int, within: Sequence[int] = range(8)) -> list[int]:
         """Choose GPUs and give them."""
         offered = [name for name in self.free_gpus if GPUS.index(name) in within]
+        self.requesters.look(GPU, (), size, offered)
         chosen = list(self.follow(offered, (), size))
         assert len(chosen) == size
         assert set(chosen) <= set(offered)
         self.free_gpus = [name for name in self.free_gpus if name not in chosen]
-        self.joint.gave(Kind.GPU, GPU, chosen, chosen)
-        self._held = {(GPU, name) for name in chosen}
+        self.requesters.gave(GPU, chosen)
         return [GPUS.index(name) for name in chosen]
 
     def hcas(self, size: int, within: Sequence[int] = range(8)) -> list[int]:
         """Choose HCAs and give them."""
         offered = [name for name in self.free if self.keys.index(key_of(name)) in within]
+        self.requesters.look(HCA, (), size, offered)
         chosen = self.joint.hcas_for(self.pool, offered, (), size)
         assert len(set(chosen)) == size
         assert set(chosen) <= set(offered)
         self.free = [name for name in self.free if name not in chosen]
-        self.joint.gave(Kind.HCA, HCA, chosen, map(key_of, chosen))
-        self._held_hcas = {(HCA, name) for name in chosen}
+        self.requesters.gave(HCA, chosen)
         return [self.keys.index(key_of(name)) for name in chosen]
 
 
@@ -111,8 +115,10 @@ def test_two_pools_of_one_container_follow_the_same_gpus() -> None:
 
 def test_gpus_follow_two_pools_of_one_container() -> None:
     node = Admissions()
-    node.joint.gave(Kind.HCA, "rdma/a", ["x"], [node.keys[6]])
-    node.joint.gave(Kind.HCA, "rdma/b", ["y"], [node.keys[7]])
+    second = replace(node.pool, pool=replace(node.pool.pool, resource="rdma/b"))
+    node.joint.offer([node.pool, second])
+    node.requesters.gave("rdma/a", [f"{node.keys[6]}::0"])
+    node.requesters.gave("rdma/b", [f"{node.keys[7]}::0"])
     assert sorted(node.gpus(2)) == [6, 7]
 
 
@@ -130,14 +136,14 @@ def test_only_the_latest_of_a_resource_can_be_the_same_containers() -> None:
     node.gpus(1, within=(7,))  # of a container that wants no HCA
     node.gpus(1, within=(2,))
     assert node.hcas(1) == [2]
-    assert node.joint.partners(Kind.HCA, HCA) == ()
+    assert node.joint.gpus(HCA) == ()
 
 
 def test_after_the_window_nothing_is_followed() -> None:
     node = Admissions()
     node.gpus(1, within=(7,))
     node.now += WINDOW_S + 0.01
-    assert node.joint.partners(Kind.HCA, HCA) == ()
+    assert node.joint.gpus(HCA) == ()
     assert node.hcas(1) == [0]
 
 
@@ -210,58 +216,10 @@ def test_required_devices_are_kept() -> None:
 
 def test_before_the_first_snapshot_any_devices_are_the_answer() -> None:
     node = Admissions()
-    empty = JointPlacement()
+    empty = JointPlacement(Requesters())
     assert len(empty.hcas_for(node.pool, node.free, (), 2)) == 2
     choose = empty.following(GPU, dict, first)
     assert choose(GPUS, (), 2) == GPUS[:2]
-
-
-def test_guesses_are_right_wrong_or_unknown() -> None:
-    node = Admissions()
-    node.gpus(1)
-    node.hcas(1)
-    together = node._held | node._held_hcas
-    node.gpus(1)
-    node.hcas(1)
-    apart = [node._held, node._held_hcas]
-    node.gpus(1)
-    node.hcas(1)  # of a pod that has ended
-    assert len(node.joint.guesses) == 3
-    node.joint.verify([together, *apart], settled_s=5.0)
-    assert node.joint.tally == Tally()  # too early to say
-    node.now += 6.0
-    node.joint.verify([together, *apart], settled_s=5.0)
-    assert node.joint.tally == Tally(right=1, wrong=1, unknown=1)
-    assert not node.joint.guesses
-
-
-def test_devices_of_another_resource_with_the_same_id_are_no_proof() -> None:
-    node = Admissions()
-    node.gpus(1)
-    node.hcas(1)
-    node.now += 6.0
-    strange = {("example.com/other", name) for _, name in node._held | node._held_hcas}
-    node.joint.verify([strange], settled_s=5.0)
-    assert node.joint.tally == Tally(unknown=1)
-
-
-def test_guesses_that_nobody_verifies_do_not_add_up() -> None:
-    node = Admissions()
-    for number in range(2 * MOST_GUESSES):
-        node.joint.gave(Kind.GPU, GPU, [f"g{number}"], [])
-        node.joint.gave(Kind.HCA, HCA, [f"h{number}"], [])
-        node.now += 2 * WINDOW_S
-    assert len(node.joint.guesses) == MOST_GUESSES
-    assert node.joint.tally.unknown == MOST_GUESSES
-
-
-def test_what_the_kubelet_lists_is_in_use_and_nothing_else() -> None:
-    node = Admissions()
-    node.gpus(4)
-    node.hcas(4)
-    node.now += 60.0
-    node.joint.verify([{(GPU, GPUS[2])}], settled_s=5.0)
-    assert sorted(node.hcas(3)) == [0, 1, 3]
 
 
 class Listed:
@@ -270,6 +228,9 @@ class Listed:
     def __init__(self) -> None:
         self.now = 0.0
         self.pods: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.containers: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
+        self.recorded: list[Record] = []
+        self.begun: list[Record] = []
         known = remembered_hcas((), HGX)
         pool = Pool(resource=HCA, most=8, mode=SharingMode.EXCLUSIVE)
         (self.pool,) = offer_hcas(HGX, known, [pool]).resources
@@ -279,10 +240,15 @@ class Listed:
     def start(self) -> None:
         """Start a daemon, which remembers nothing."""
         self.gate = AdmissionGate()
-        self.requesters = Requesters(self.listed, gate=self.gate)
+        self.requesters = Requesters(
+            self.listed,
+            records=lambda: frozenset(self.recorded),
+            gate=self.gate,
+            clock=lambda: self.now,
+        )
         for resource in (GPU, HCA):
             self.requesters.around(resource, first, Mock(spec=Answers))
-        self.joint = JointPlacement(lambda: self.now, self.requesters)
+        self.joint = JointPlacement(self.requesters)
         self.joint.take(
             Pairing(snapshot=HGX),
             {name: at for at, name in enumerate(GPUS)},
@@ -298,27 +264,47 @@ class Listed:
 
     def listed(self) -> list[Pod]:
         """Answer as the kubelet's List does."""
-        return [listed_pod("ml", name, {"work": held}) for name, held in self.pods.items()]
+        return [
+            listed_pod("ml", name, {**self.containers.get(name, {}), "work": held})
+            for name, held in self.pods.items()
+        ]
 
-    def give(self, name: str, resource: str, size: int) -> list[int]:
-        """Choose for the pod, which is admitted now, and give; return positions."""
+    def give(
+        self,
+        name: str,
+        resource: str,
+        size: int,
+        container: str = "work",
+        *,
+        required: tuple[str, ...] = (),
+        taken: tuple[str, ...] = (),
+    ) -> list[int]:
+        """Choose for a container of the pod, which is admitted now, and give; return positions.
+
+        Containers named ``init`` are not listed; those of other names are before ``work``. The
+        kubelet can have *taken* others than were chosen.
+        """
+        if self.begun and self.begun[0][:2] != (name, container):
+            self.recorded += self.begun
+            self.begun = []
         held = self.pods.setdefault(name, {})
+        if container == "init":
+            held = {}
+        elif container != "work":
+            held = self.containers.setdefault(name, {}).setdefault(container, {})
         is_gpu = resource == GPU
         everything = GPUS if is_gpu else [device.id for device in self.pool.devices]
-        in_use = {one for pod in self.pods.values() for one in pod.get(resource, ())}
-        free = [one for one in everything if one not in in_use]
-        with self.gate.choosing(is_reserved=False, waits=Mock()):
-            self.requesters.look(resource, (), size)
+        records = (*self.recorded, *self.begun)
+        in_use = {one for _, _, kind, ids in records if kind == resource for one in ids}
+        free = [one for one in everything if one not in in_use or one in required]
+        with self.gate.choosing(is_reserved=bool(required), waits=Mock()):
+            self.requesters.look(resource, required, size, free)
         if is_gpu:
-            chosen = tuple(self.follow(free, (), size))
+            chosen = tuple(self.follow(free, required, size))
         else:
-            chosen = self.joint.hcas_for(self.pool, free, (), size)
-        self.joint.gave(
-            Kind.GPU if is_gpu else Kind.HCA,
-            resource,
-            chosen,
-            chosen if is_gpu else map(key_of, chosen),
-        )
+            chosen = self.joint.hcas_for(self.pool, free, required, size)
+        chosen = taken or chosen
+        self.begun.append((name, container, resource, frozenset(chosen)))
         self.requesters.gave(resource, chosen)
         held[resource] = chosen
         return [GPUS.index(one) if is_gpu else self.keys.index(key_of(one)) for one in chosen]
@@ -399,7 +385,7 @@ def test_one_pod_of_each_kind_is_no_guess() -> None:
     node = Listed()
     node.give("gpus", GPU, 1)
     node.give("hcas", HCA, 1)
-    assert node.joint.guesses == ()
+    assert node.joint.followed(node.pods["hcas"][HCA]) == ()
 
 
 def test_without_a_list_the_latest_of_the_other_kind_is_followed() -> None:
@@ -415,3 +401,62 @@ def test_shared_pools_need_no_requesters() -> None:
     shared = Pool(resource=HCA, most=8, mode=SharingMode.SHARED)
     node.joint.offer(offer_hcas(HGX, remembered_hcas((), HGX), [shared]).resources)
     assert not node.requesters.is_needed
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize(("helper", "work"), [(4, 4), (2, 3), (1, 1)])
+@pytest.mark.parametrize("kind", [GPU, HCA])
+def test_a_container_is_not_placed_beside_what_an_earlier_one_has(
+    order: tuple[str, str], helper: int, work: int, kind: str
+) -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    node.containers["a"] = {"helper": {}}
+    node.give("a", kind, helper, "helper")
+    for resource in order:
+        node.give("a", resource, work)
+    assert len(node.pairs("a")) == work
+    assert node.are_near("a"), node.pairs("a")
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_an_init_container_left_is_followed(order: tuple[str, str], size: int) -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    required = (f"{node.keys[6]}::0",)
+    node.give("a", HCA, 1, "init", taken=required)
+    for resource in order:
+        node.give("a", resource, size, required=required if resource == HCA else ())
+    assert required[0] in node.pods["a"][HCA]
+    assert all(GPUS.index(gpu) >= 4 for gpu in node.pods["a"][GPU])
+    assert len(node.pairs("a")) == size
+    assert node.are_near("a"), node.pairs("a")
+
+
+def test_what_only_an_init_container_has_is_not_expected_by_others() -> None:
+    node = Listed()
+    node.pods["a"] = {}
+    node.give("a", HCA, 3, "init")
+    node.give("a", GPU, 2)
+    node.give("b", GPU, 1)
+    node.give("b", HCA, 1)
+    assert node.are_near("b"), node.pairs("b")
+
+
+def test_a_container_that_asks_for_no_gpus_leaves_the_hcas_of_free_ones() -> None:
+    node = Listed()
+    node.give("gpus", GPU, 5)
+    left = {at for at in range(8) if GPUS[at] not in node.pods["gpus"][GPU]}
+    node.requesters.requests = lambda pod, _: {HCA: 4} if pod[1] == "hcas" else None
+    assert not left & set(node.give("hcas", HCA, 4))
+
+
+def test_a_spec_tells_how_many_gpus_come_after_the_hcas() -> None:
+    node = Listed()
+    (other,) = node.give("other", GPU, 1)
+    free = range(4, 8) if other < 4 else range(4)
+    node.requesters.requests = lambda *_: {HCA: 1, GPU: 4}
+    (hca,) = node.give("a", HCA, 1)
+    assert sorted(node.give("a", GPU, 4)) == list(free)
+    assert hca in free

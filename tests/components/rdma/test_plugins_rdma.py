@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -185,7 +186,7 @@ def test_gpus_follow_hcas_that_the_kubelet_chose(config: Any) -> None:
 def test_containers_that_ask_for_one_kind_alone_are_not_led_by_old_ones(config: Any) -> None:
     with serving_node(rdma_config=config()) as served:
         now = [0.0]
-        served.hcas.joint._clock = lambda: now[0]
+        served.hcas.joint._requesters._clock = lambda: now[0]
         served.plugins.take(HGX)
         served.listed(GPU, HCA)
         served.kubelet.allocate([HGX.gpus[7].id])
@@ -201,7 +202,7 @@ def test_hcas_asked_for_alone_are_spread(config: Any) -> None:
         served.listed(GPU)
         for gpu in HGX.gpus:  # every GPU is in use
             served.kubelet.allocate([gpu.id])
-        served.hcas.joint._grants.clear()
+        served.hcas.joint._requesters._clock = lambda: monotonic() + 2 * PATIENCE_S
         got: list[str] = []
         for _ in range(8):
             chosen = served.kubelet.preferred(1, free, resource=HCA)

@@ -67,7 +67,6 @@ def of_hcas(hcas: Sequence[Hca]) -> Mapping[str, Any]:
     from nodetopo.components.rdma.health.probe import COUNTERS  # noqa: PLC0415 - see above
 
     return {
-        "joint": {"right": 0, "wrong": 0, "unknown": 0},
         "hca_health": {
             hca.name: HcaHealth(name=hca.name, is_healthy=False, reason="HcaLost") for hca in hcas
         },

@@ -270,7 +270,6 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
             "xid_counts": {(GPU0, 79): 1},
         },
         rdma={
-            "joint": {"right": 1, "wrong": 0, "unknown": 0},
             "hca_health": {"key": HcaHealth(name="mlx5_0", is_healthy=False, reason="HcaLost")},
             "hca_counters": {("mlx5_0", 1): {"link_downed": 1}},
         },

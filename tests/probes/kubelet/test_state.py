@@ -18,7 +18,7 @@ from nodetopo.model.kubelet_state import (
     MemoryState,
 )
 from nodetopo.model.numa import CpuSet
-from nodetopo.probes.kubelet.state import read_kubelet_state
+from nodetopo.probes.kubelet.state import CHECKPOINT, DeviceCheckpoint, read_kubelet_state
 
 KUBELET = "var/lib/kubelet"
 CPU = f"{KUBELET}/cpu_manager_state"
@@ -251,3 +251,34 @@ def test_a_directory_of_plugins_that_is_a_link_in_a_circle_is_an_issue(tmp_path:
     (tmp_path / KUBELET).mkdir(parents=True)
     (tmp_path / PLUGINS).symlink_to("device-plugins")
     assert set(reasons(tmp_path, {})) == {f"/{PLUGINS}", f"/{DEVICES}"}
+
+
+def checkpoint(*entries: tuple[str, str, str, Mapping[str, Any]]) -> str:
+    names = ("PodUID", "ContainerName", "ResourceName", "DeviceIDs")
+    held = [dict(zip(names, entry, strict=True)) for entry in entries] or None
+    return json.dumps({"Data": {"PodDeviceEntries": held, "RegisteredDevices": {}}})
+
+
+def replace_file(path: Path, content: str) -> None:
+    """Replace a file as the kubelet does."""
+    new = path.with_suffix(".new")
+    new.write_text(content, "utf-8")
+    new.rename(path)
+
+
+def test_the_checkpoint_is_read_again_once_it_is_replaced(tmp_path: Path) -> None:
+    path, read = tmp_path / CHECKPOINT, DeviceCheckpoint(tmp_path)
+    assert read.records() is None
+    replace_file(path, checkpoint())
+    assert read.records() == frozenset()
+    entry = ("u-1", "init", "nvidia.com/gpu", {"0": ["a"], "1": ["b", "a"], "-1": []})
+    replace_file(path, checkpoint(entry))
+    first = read.records()
+    assert first == frozenset({("u-1", "init", "nvidia.com/gpu", frozenset({"a", "b"}))})
+    assert read.records() is first
+    replace_file(path, '{"Data": ')
+    assert read.records() is None
+    replace_file(path, checkpoint(entry))
+    assert read.records() == first
+    path.unlink()
+    assert read.records() is None

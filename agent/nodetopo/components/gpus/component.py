@@ -30,6 +30,7 @@ from nodetopo.kernel.settings.kept import health_file
 from nodetopo.kernel.shown import ResourceState, Shown
 from nodetopo.model.notice import Notice
 from nodetopo.probes.kubelet.podresources import PodResources
+from nodetopo.probes.kubelet.state import DeviceCheckpoint
 
 if TYPE_CHECKING:  # loaded once the kubelet has the devices
     from nodetopo.components.gpus.health.clear_socket import ClearServer
@@ -111,7 +112,6 @@ class Gpus(Component):
         if kernel.target.is_real and not kernel.settings.once:
             if kernel.target.fake_kubelet is None:
                 yield "registrations", self._run_registrations
-            if kernel.requesters is not None:
                 yield "requesters", self._run_requesters
             if self.pods is not None:
                 yield "pods with devices", self._run_pods
@@ -174,7 +174,7 @@ class Gpus(Component):
             devices=self._counted_devices(),
             allocations={name: state.allocations for name, state in states.items()},
             unchosen={name: state.unchosen for name, state in states.items()},
-            lookups=asdict(requesters.lookups) if requesters and requesters.is_needed else {},
+            lookups=asdict(requesters.lookups) if requesters.is_needed else {},
             strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
             health={} if health is None else health.view,
             xid_counts={} if health is None else health.counts,
@@ -211,8 +211,7 @@ class Gpus(Component):
     def wake(self) -> None:
         """Have the loop that scans see now that the daemon stops."""
         self.scans.scan_soon()
-        if self.kernel.requesters is not None:
-            self.kernel.requesters.wake()
+        self.kernel.requesters.wake()
         if self._clears is not None:
             self._clears.stop()
 
@@ -228,7 +227,8 @@ class Gpus(Component):
         if not target.is_real or settings.once or target.fake_kubelet is not None:
             return
         kubelet = PodResources(settings.pod_resources_socket, gate=None)
-        kernel.requesters = Requesters(kubelet.assigned)
+        checkpoint = DeviceCheckpoint(settings.device_plugin_dir)
+        kernel.requesters = Requesters(kubelet.assigned, records=checkpoint.records)
         if (settings.pod_policies or settings.tell_pods) and kernel.has_api:
             self.pod_events = PodEventPublisher(
                 settings.kubeconfig, settings.node_name, budget=POD_EVENTS
@@ -238,6 +238,7 @@ class Gpus(Component):
             self.pods = OwnPods(settings.kubeconfig, settings.node_name, post)
         if settings.pod_policies and self.pods is not None:
             kernel.requesters.requests = self.pods.requests
+            kernel.requesters.uid = self.pods.uid
             kernel.requesters.need("pod policies", is_needed=True)
 
     def _counted_devices(self) -> dict[str, dict[str, int]]:
@@ -289,7 +290,6 @@ class Gpus(Component):
     def _run_requesters(self, stopping: threading.Event) -> None:
         """List the pods that were admitted before, once a list is of use."""
         requesters = self.kernel.requesters
-        assert requesters is not None
         requesters.wait_needed()
         if stopping.is_set():
             return
@@ -304,8 +304,7 @@ class Gpus(Component):
         assert events is not None
         self.kernel.start("pods of the node", pods.run)
         self.kernel.start("events on pods", events.run)
-        if not self.kernel.settings.tell_pods or self.kernel.wait_registered(stopping):
-            stopping.wait()
+        if self.kernel.wait_registered(stopping):
             return
         from nodetopo.components.gpus.told_pods import ToldPodsLoop  # noqa: PLC0415 - after it
 
@@ -314,7 +313,14 @@ class Gpus(Component):
                 yield from plugin.recent_allocations
 
         with closing(PodResources(self.kernel.settings.pod_resources_socket)) as kubelet:
-            ToldPodsLoop(allocations, kubelet.assigned, pods, events.post).run(stopping)
+            ToldPodsLoop(
+                allocations,
+                kubelet.assigned,
+                pods,
+                events.post,
+                is_told=self.kernel.settings.tell_pods,
+                has_policies=self.kernel.settings.pod_policies,
+            ).run(stopping)
 
     def _run_clear_requests(self, stopping: threading.Event) -> None:
         """Take requests to clear GPUs, once the devices are registered."""

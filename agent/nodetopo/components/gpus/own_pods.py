@@ -24,6 +24,9 @@ ANNOTATION = "nodetopo.io/placement-policy"
 UNKNOWN_POLICY = "PlacementPolicyUnknown"
 """Reason of the Event on a pod with another word."""
 
+UNUSED_POLICY = "PlacementPolicyUnused"
+"""Reason of the Event on a pod that was not known in time."""
+
 REMEMBERED = 1024
 """Most pods remembered; a kubelet runs 110 pods unless configured."""
 
@@ -94,6 +97,16 @@ class OwnPods(PodWatch):
         A static pod is known once the kubelet has mirrored it.
         """
         return None if self.problem is not None else self._pods.get(name)
+
+    def has_other_policy(self, policy: str) -> bool:
+        """Return whether a pod that has not ended wants another policy than *policy*."""
+        wanted = {pod.policy for pod in tuple(self._pods.values())}
+        return not wanted <= {None, policy}
+
+    def uid(self, name: PodName) -> str | None:
+        """Return the UID of a pod; ``None`` as for :meth:`pod`."""
+        known = self.pod(name)
+        return None if known is None else known.uid
 
     def requests(self, pod: PodName, container: str) -> Mapping[str, int] | None:
         """Return the devices that a container asks for, by resource; ``None``: not known.

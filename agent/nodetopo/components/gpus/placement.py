@@ -261,6 +261,7 @@ class Placement:
                 if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
                     allocation = describe(ids, available, current.degraded)
                 found = _account(current, choice.explanation, allocation, available)
+                found["policy"] = (reply.variant.policy or current.rules.policy).value
                 return found | _together(current, reply.beside, found["said"])
             except InputError:
                 pass  # a device that the snapshot does not know, or knows to be lost

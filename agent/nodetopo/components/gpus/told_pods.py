@@ -1,11 +1,11 @@
-"""Tells pods which devices they were given, and why, as Events (`tell-pods`)."""
+"""Tells pods which devices they were given, and why (`tell-pods`), or against their policy."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from nodetopo.components.gpus.own_pods import OwnPods
+from nodetopo.components.gpus.own_pods import ANNOTATION, UNUSED_POLICY, OwnPod, OwnPods
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.events import PodEvent, Post
@@ -32,7 +32,10 @@ MOST_LOOKS = 12
 
 
 class ToldPodsLoop(PeriodicLoop):
-    """Posts one Event on each pod about its devices; one thread runs it."""
+    """Posts one Event on each pod about its devices; one thread runs it.
+
+    And one on each pod whose GPUs were chosen by another policy than its own.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,9 @@ class ToldPodsLoop(PeriodicLoop):
         listed: Callable[[], Iterable[Pod]],
         pods: OwnPods,
         post: Post,
+        *,
+        is_told: bool = True,
+        has_policies: bool = False,
     ) -> None:
         """Post nothing yet.
 
@@ -48,7 +54,10 @@ class ToldPodsLoop(PeriodicLoop):
             listed: lists the containers' devices, or raises UnreadableError.
             pods: have the uids, by which people find the Events of a pod.
             post: takes Events.
+            is_told: whether each pod is told its devices.
+            has_policies: whether pods choose their policies.
         """
+        self._is_told, self._has_policies = is_told, has_policies
         self._allocations = allocations
         self._listed = listed
         self._pods = pods
@@ -85,25 +94,34 @@ class ToldPodsLoop(PeriodicLoop):
                 self._waiting[allocation] += 1
         for name, given in found.items():
             if fresh.isdisjoint(allocation for _, allocation in given):
-                self._tell(name, [_sentence(*one) for one in given])
+                self._tell(name, given)
                 for _, allocation in given:
                     del self._waiting[allocation]
         return LOOK_S
 
-    def _tell(self, name: PodName, sentences: Sequence[str]) -> None:
+    def _tell(self, name: PodName, given: Sequence[tuple[str, LoggedAllocation]]) -> None:
         pod = self._pods.pod(name)
-        if pod is not None:
-            self._post(
-                PodEvent(
-                    reason=REASON,
-                    message="; ".join(sentences),
-                    is_warning=False,
-                    key=pod.uid,
-                    namespace=name[0],
-                    pod=name[1],
-                    uid=pod.uid,
-                )
+        if pod is None:
+            return
+        unlike = [one for one in given if self._has_policies and _is_unlike(one[1], pod)]
+        if unlike:
+            self._say(name, pod.uid, UNUSED_POLICY, _warning(pod, *unlike[0]), is_warning=True)
+        if self._is_told:
+            message = "; ".join(_sentence(*one) for one in given)
+            self._say(name, pod.uid, REASON, message, is_warning=False)
+
+    def _say(self, name: PodName, uid: str, reason: str, message: str, *, is_warning: bool) -> None:
+        self._post(
+            PodEvent(
+                reason=reason,
+                message=message,
+                is_warning=is_warning,
+                key=uid,
+                namespace=name[0],
+                pod=name[1],
+                uid=uid,
             )
+        )
 
     def _collect(self) -> frozenset[LoggedAllocation]:
         """Let the allocations wait that were not seen before, and return them.
@@ -119,8 +137,10 @@ class ToldPodsLoop(PeriodicLoop):
                         before.devices
                     ).isdisjoint(allocation.devices):
                         del self._waiting[before]
-                self._waiting[allocation] = 0
-                fresh.append(allocation)
+                policy = allocation.policy
+                if self._is_told or (policy and self._pods.has_other_policy(policy)):
+                    self._waiting[allocation] = 0
+                    fresh.append(allocation)
         while len(self._seen) > WAITING:
             self._seen.popitem(last=False)
         while len(self._waiting) > WAITING:
@@ -139,6 +159,19 @@ def _holder(listed: Iterable[Pod], allocation: LoggedAllocation) -> tuple[PodNam
             if devices <= frozenset(held.get(allocation.resource, ())):
                 return (pod.namespace, pod.name), container.name
     return None
+
+
+def _is_unlike(allocation: LoggedAllocation, pod: OwnPod) -> bool:
+    """Return whether *pod* wanted the GPUs of *allocation* by another policy."""
+    return None not in (allocation.policy, pod.policy) and allocation.policy != pod.policy
+
+
+def _warning(pod: OwnPod, container: str, allocation: LoggedAllocation) -> str:
+    return (
+        f"annotation {ANNOTATION}: {pod.policy} was not followed: which pod asks was not known in "
+        f"time, and {allocation.resource} of container {container} was chosen by the node's "
+        f"policy, {allocation.policy}; delete the pod to have it placed again"
+    )
 
 
 def _sentence(container: str, allocation: LoggedAllocation) -> str:

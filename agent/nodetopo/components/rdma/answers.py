@@ -1,18 +1,17 @@
 """The answer to Allocate for HCAs: the character devices through which programs use them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import structlog
 
-from nodetopo.components.rdma.joint import JointPlacement, Kind
+from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.resources import RdmaResource, key_of
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.host_files import exists
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
-from nodetopo.deviceplugin.service import Answers
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
 from nodetopo.model.cdi import device_name
@@ -71,43 +70,6 @@ class RdmaSettings:
         return exists(self.sysfs_root / "class" / "misc" / CONNECTION_MANAGER)
 
 
-class JointGpuAnswers:
-    """The answers of *gpus*, which report a container's GPUs to the joint placement."""
-
-    def __init__(
-        self,
-        gpus: Answers,
-        joint: JointPlacement,
-        resource: str,
-        gpu_of: Callable[[], Mapping[str, str]],
-    ) -> None:
-        self._gpus = gpus
-        self._joint = joint
-        self._resource = resource
-        self._gpu_of = gpu_of
-
-    @property
-    def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
-        return self._gpus.numa
-
-    def look(self) -> None:
-        """Look up the host's device nodes."""
-        self._gpus.look()
-
-    def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for *devices*.
-
-        Raises:
-            InputError, UnreadableError: as the answers of GPUs alone.
-        """
-        response = self._gpus.answer(devices)
-        ids, gpu_of = [device.id for device in devices], self._gpu_of()
-        gpus = [gpu_of[name] for name in ids if name in gpu_of]
-        self._joint.gave(Kind.GPU, self._resource, ids, gpus)
-        return response
-
-
 class RdmaAnswers:
     """Hands HCAs of one pool to containers; the resource is replaced with every snapshot."""
 
@@ -143,11 +105,8 @@ class RdmaAnswers:
             with_issm=self.resource.pool.with_issm,
             has_connection_manager=self._has_connection_manager,
         )
-        gpus = self._joint.partners(Kind.HCA, self.resource.name)
+        gpus = self._joint.gpus(self.resource.name)
         add_variables(response, self._joint, gpus, tuple(given), are_gpus_certain=False)
-        if self.resource.pool.mode is not SharingMode.SHARED:
-            ids = [device.id for device in devices]
-            self._joint.gave(Kind.HCA, self.resource.name, ids, given)
         return response
 
 

@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 import structlog
 
-from nodetopo.components.rdma.answers import JointGpuAnswers
 from nodetopo.components.rdma.composite import PairAnswers, Pairs, SavedPairs, paired, with_pairs
 from nodetopo.components.rdma.health.monitor import HcaHealthMonitor
 from nodetopo.components.rdma.joint import JointPlacement
@@ -33,7 +32,7 @@ class HcaCompanion:
 
     Args:
         health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
-        requesters: find the container of a call; ``None`` where it is always guessed.
+        requesters: find the container of a call; ``None`` where nothing follows.
         file: keeps pairs across restarts; ``None`` keeps them in memory.
     """
 
@@ -46,11 +45,12 @@ class HcaCompanion:
         requesters: Requesters | None = None,
         file: StateFile[SavedPairs] | None = None,
     ) -> None:
-        self.joint = JointPlacement(requesters=requesters)
+        requesters = requesters or Requesters()
+        self.joint = JointPlacement(requesters)
         self._plan = plan
         self._health = health
         known = () if health is None else health.known
-        self._hcas = HcaPlugins(places, self.joint, known, requesters)
+        self._hcas = HcaPlugins(places, self.joint, requesters, known)
         self._file = file
         saved = None if file is None else file.load().content
         self._ever_paired: Mapping[str, str] = {} if saved is None else saved.hcas
@@ -134,8 +134,7 @@ class HcaCompanion:
         if resource == self._plan.pair:
             hcas = partial(self._hcas.response, self._plan)
             return prefer, PairAnswers(answers, hcas, lambda: self._pairs.hcas, self.joint)
-        following = self.joint.following(resource, gpus, prefer)
-        return following, JointGpuAnswers(answers, self.joint, resource, gpus)
+        return self.joint.following(resource, gpus, prefer), answers
 
     def serve(self, resources: Sequence[tuple[Resource, Choice]]) -> None:
         """Offer the pools, whose HCAs follow the GPUs of the first resource of whole GPUs."""

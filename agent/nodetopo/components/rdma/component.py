@@ -1,17 +1,14 @@
-"""Offers HCAs alongside GPUs, watches them, and verifies which GPUs they followed."""
+"""Offers HCAs alongside GPUs, and watches them."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 
 from nodetopo.components.rdma.companion import HcaCompanion
 from nodetopo.components.rdma.composite import PAIRS_FILE, pairs_file
 from nodetopo.components.rdma.health.monitor import HcaLoop, configured_hca_health
-from nodetopo.components.rdma.joint_loop import JointLoop
 from nodetopo.components.rdma.plan import RdmaPlan
 from nodetopo.components.rdma.reading import HcaReading
 from nodetopo.components.rdma.settings import HcaSettings
-from nodetopo.kernel.component import QUIET_S, Component, Kernel
+from nodetopo.kernel.component import Component, Kernel
 from nodetopo.kernel.loops import Loop
 from nodetopo.kernel.places import Places
 from nodetopo.kernel.settings.kept import boot_state
@@ -20,7 +17,7 @@ from nodetopo.model.notice import Notice
 
 
 class Hcas(Component):
-    """Runs the loop that watches ports, and the loop that verifies joint placements."""
+    """Runs the loop that watches ports."""
 
     def __init__(self, kernel: Kernel) -> None:
         """Offer nothing yet.
@@ -47,8 +44,6 @@ class Hcas(Component):
         """Yield the loops."""
         if self.health is not None:
             yield "hcas", HcaLoop(self.health).run
-        if self.kernel.target.is_real and not self.kernel.settings.once:
-            yield "joint placement", self._run_joint
 
     def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
         """Validate *settings*; return a callable that applies them.
@@ -65,11 +60,10 @@ class Hcas(Component):
         return (*health, *self.companion.notices())
 
     def observed(self) -> HcaReading:
-        """Return the HCAs of the node, their health, and how they follow GPUs."""
+        """Return the HCAs of the node and their health."""
         current, health = self.kernel.store.current, self.health
         return HcaReading(
             snapshot=None if current is None else current.snapshot,
-            joint=asdict(self.companion.joint.tally) if self.companion.pools else {},
             hca_health={} if health is None else health.view,
             hca_counters={} if health is None else health.counters,
         )
@@ -99,10 +93,3 @@ class Hcas(Component):
             RdmaPlan.of(settings, is_simulated=is_simulated),
             Places.of(settings, self.kernel.target.socket_dir, is_simulated=is_simulated),
         )
-
-    def _run_joint(self, stopping: threading.Event) -> None:
-        """Verify which GPUs and HCAs followed each other, once any did."""
-        while not self.companion.joint.guesses:
-            if stopping.wait(QUIET_S):
-                return
-        JointLoop(self.kernel.settings, self.companion.joint).run(stopping)

@@ -4,86 +4,27 @@ The kubelet allocates one resource of one container at a time, in random order, 
 the pod (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources: a loop
 over a Go map, under the lock of one admission). :class:`~nodetopo.kernel.requester.Requesters`
 finds the container all the same: a choice follows the devices of the other kind that it has.
-
-Where the container is unknown, a choice follows the latest allocation of the other kind, if it was
-made within :data:`WINDOW_S`. That is a guess, which is wrong if a pod that requests only GPUs is
-admitted shortly before a pod that requests only HCAs. A wrong guess costs nearness, never a device:
-chosen devices are always available, and the kubelet's NUMA nodes come first.
-
-Devices that followed each other are kept until the kubelet lists what pods have, and are then
-counted as right or wrong.
+Chosen devices are always available, and the kubelet's NUMA nodes come first.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from threading import Lock
-from time import monotonic
+from dataclasses import dataclass
 
 from nodetopo.components.rdma.resources import RdmaResource, key_of, token_of
 from nodetopo.deviceplugin.service import Prefer
 from nodetopo.kernel.offers import Choice
-from nodetopo.kernel.requester import Held, Requesters
+from nodetopo.kernel.requester import Held, Requester, Requesters
 from nodetopo.nccl.job import JobVariable, container_variables
 from nodetopo.rdma.pairing import Pairing
 from nodetopo.rdma.pools import SharingMode
 
-WINDOW_S = 2.0
-"""How long after an allocation a request of the other kind is taken for the same container's.
+ANSWERS = 32
+"""Choices of HCAs whose GPUs are remembered until their line is written, as many as the log
+remembers."""
 
-Between two calls of one admission the real kubelet takes 2 to 50 ms on two busy cores, most of it
-for the checkpoint that it writes after each allocation; a slow disk makes that hundreds. Pods that
-come together are admitted as close to each other, which a shorter window would not tell apart."""
-
-MOST_GUESSES = 64
-"""Guesses that wait for the kubelet's word; a node admits fewer pods between two looks."""
-
-MOST_GRANTS = 32
-"""Most remembered allocations: one container's, and some more."""
-
-
-class Kind(StrEnum):
-    """The kind of a resource's parts."""
-
-    GPU = "gpu"
-    HCA = "hca"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """An allocation to one container.
-
-    Attributes:
-        devices: ids known to the kubelet.
-        parts: ids of GPUs or keys of HCAs.
-        at_s: when, by the monotonic clock.
-        followed_by: resources of the other kind already allocated to the same container.
-    """
-
-    kind: Kind
-    resource: str
-    devices: frozenset[str]
-    parts: tuple[str, ...]
-    at_s: float
-    followed_by: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guess:
-    """Two grants that were taken for one container's, and when."""
-
-    first: Grant
-    second: Grant
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many guesses were right, wrong, and never found out about."""
-
-    right: int = 0
-    wrong: int = 0
-    unknown: int = 0
+NEEDED = 1 << 20
+"""Counts as this many users of an HCA: a free GPU would be left without one near it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,40 +38,15 @@ class _Places:
 
 
 class JointPlacement:
-    """Coordinates the GPU and HCA choices for one container; any thread can call it.
+    """Coordinates the GPU and HCA choices for one container; any thread can call it."""
 
-    Args:
-        clock: returns seconds.
-        requesters: find the container of a call; ``None`` where it is always guessed.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = monotonic, requesters: Requesters | None = None
-    ) -> None:
-        self._clock = clock
+    def __init__(self, requesters: Requesters) -> None:
         self._requesters = requesters
-        self._window_s = WINDOW_S
-        self._lock = Lock()  # guards all below but the places
         self._places: _Places | None = None  # replaced as a whole
-        self._grants: deque[Grant] = deque(maxlen=MOST_GRANTS)
-        self._guesses: deque[Guess] = deque()
-        self._busy: set[str] = set()  # GPUs that containers have
         self._pools: Mapping[str, RdmaResource] = {}  # that are not shared; replaced as a whole
-        self._tally = Tally()
         self._gpu_of: dict[str, Callable[[], Mapping[str, str]]] = {}  # by resource
         self._next: tuple[Sequence[str], Choice | None] = (), None  # replaced as a whole
-
-    @property
-    def tally(self) -> Tally:
-        """How what followed each other turned out."""
-        with self._lock:
-            return self._tally
-
-    @property
-    def guesses(self) -> tuple[Guess, ...]:
-        """Those that wait to be verified, the oldest first."""
-        with self._lock:
-            return tuple(self._guesses)
+        self._followed: OrderedDict[frozenset[str], tuple[int, ...]] = OrderedDict()
 
     def take(
         self,
@@ -150,16 +66,12 @@ class JointPlacement:
         """Place the devices of *pools* from now on; a shared pool leaves nothing to choose."""
         chosen = [pool for pool in pools if pool.pool.mode is not SharingMode.SHARED]
         self._pools = {pool.name: pool for pool in chosen}
-        if self._requesters is not None:
-            self._requesters.need("joint placement", is_needed=bool(chosen))
+        self._requesters.need("joint placement", is_needed=bool(chosen))
 
     def rest(self) -> None:
         """Follow nothing while no HCAs are offered."""
         self.offer(())
         self._places = None
-        with self._lock:
-            self._grants.clear()
-            self._guesses.clear()
 
     def variables(
         self, gpus: Sequence[str], hcas: Sequence[str], *, are_gpus_certain: bool
@@ -190,89 +102,13 @@ class JointPlacement:
         """Expect a container that gets HCAs first to be given some of *gpus*, by *prefer*."""
         self._next = tuple(gpus), prefer
 
-    def gave(self, kind: Kind, resource: str, devices: Iterable[str], parts: Iterable[str]) -> None:
-        """Remember that the kubelet gave *devices* of *resource*, made of *parts*."""
-        if self._places is None:
-            return
-        grant = Grant(
-            kind=kind,
-            resource=resource,
-            devices=frozenset(devices),
-            parts=tuple(dict.fromkeys(parts)),
-            at_s=self._clock(),
-        )
-        with self._lock:
-            if kind is Kind.GPU:
-                self._busy.update(grant.parts)
-            for partner in self._followed(kind, resource):
-                self._guesses.append(Guess(first=partner, second=grant))
-                at = self._grants.index(partner)
-                self._grants[at] = replace(partner, followed_by=partner.followed_by | {resource})
-                grant = replace(grant, followed_by=grant.followed_by | {partner.resource})
-            self._grants.append(grant)
-            while len(self._guesses) > MOST_GUESSES:
-                self._guesses.popleft()
-                self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
+    def gpus(self, resource: str) -> tuple[str, ...]:
+        """Return the GPUs of the container that asks now for HCAs of *resource*."""
+        return tuple(self._gpus_in(self._asking(resource).held))
 
-    def partners(self, kind: Kind, resource: str) -> tuple[str, ...]:
-        """Return the GPUs or HCAs of the container that asks now for *resource*, of *kind*.
-
-        Those of the other kind alone.
-        """
-        if (held := self._held(resource)) is not None:
-            return tuple(dict.fromkeys(self._parts(kind, held)))
-        with self._lock:
-            partners = self._partners(kind, resource)
-            return tuple(dict.fromkeys(part for grant in partners for part in grant.parts))
-
-    def partner_positions(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the positions of the container's other parts, given before *devices*."""
-        places, wanted = self._places, frozenset(devices)
-        if places is None:
-            return ()
-        with self._lock:
-            firsts = [guess.first for guess in self._guesses if guess.second.devices == wanted]
-        return tuple(
-            of[part]
-            for first in firsts
-            for of in (places.gpus if first.kind is Kind.GPU else places.hcas,)
-            for part in first.parts
-            if part in of
-        )
-
-    def verify(self, held: Iterable[Collection[tuple[str, str]]], settled_s: float) -> None:
-        """Decide the guesses by the devices that containers hold: resource and id of each.
-
-        A guess stays open for *settled_s* seconds after the grant, until the kubelet lists its
-        container; if no container holds its devices any longer, it stays unknown. The held devices
-        also correct the set of GPUs in use.
-        """
-        owners = {device: number for number, devices in enumerate(held) for device in devices}
-        before = self._clock() - settled_s
-        with self._lock:
-            waiting, self._guesses = self._guesses, deque()
-            for guess in waiting:
-                if guess.second.at_s > before:
-                    self._guesses.append(guess)
-                    continue
-                first, second = (
-                    {owners.get((grant.resource, device)) for device in grant.devices}
-                    for grant in (guess.first, guess.second)
-                )
-                if None in first or None in second:
-                    self._tally = replace(self._tally, unknown=self._tally.unknown + 1)
-                elif first == second:
-                    self._tally = replace(self._tally, right=self._tally.right + 1)
-                else:
-                    self._tally = replace(self._tally, wrong=self._tally.wrong + 1)
-            busy = set[str]()
-            for resource, device in owners:
-                if (gpu_of := self._gpu_of.get(resource)) and (gpu := gpu_of().get(device)):
-                    busy.add(gpu)
-            for grant in self._grants:
-                if grant.kind is Kind.GPU and grant.at_s > before:
-                    busy.update(grant.parts)
-            self._busy = busy
+    def followed(self, devices: Iterable[str]) -> tuple[int, ...]:
+        """Return the positions of the GPUs that the choice of HCAs *devices* has followed."""
+        return self._followed.get(frozenset(devices), ())
 
     def hcas_for(
         self, resource: RdmaResource, available: Sequence[str], required: Sequence[str], size: int
@@ -280,7 +116,8 @@ class JointPlacement:
         """Return the devices of *resource* that the kubelet should take.
 
         Near the GPUs that the container has just been given. Where it has none yet, near those that
-        it would be given next: as many free GPUs as requested HCAs.
+        it would be given next: as many free GPUs as its spec has, or as requested HCAs. A container
+        that asks for no GPUs gets HCAs that no free GPU is nearest to.
         """
         places = self._places
         if resource.pool.mode is SharingMode.SHARED or places is None:
@@ -291,10 +128,12 @@ class JointPlacement:
         held = dict.fromkeys(key_of(device) for device in kept)
         for device in kept:
             tokens[key_of(device)].remove(device)
-        self._correct()
-        gpus: Sequence[str] = self.partners(Kind.HCA, resource.name)
-        gpus = gpus or self._next_gpus(places, tokens, size, resource.name)
-        positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        gpus: Sequence[str] = self.gpus(resource.name)
+        given = positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
+        if not given:
+            kept_hcas = [places.hcas[key] for key in held if key in places.hcas]
+            gpus = self._next_gpus(places, tokens, kept_hcas, size, resource.name)
+            positions = [places.gpus[gpu] for gpu in gpus if gpu in places.gpus]
         chosen = list(kept)
         while len(chosen) < size:
             # One device of each HCA before a second one of any.
@@ -307,12 +146,20 @@ class JointPlacement:
                 at: len(resource.tokens.get(key, ())) - len(tokens[key])
                 for at, key in fresh.items()
             }
+            if not positions:
+                left_gpus = self._free_gpus(places, self._spare_gpus(places, resource.name))
+                free = [places.gpus[gpu] for gpu in left_gpus]
+                for pair in places.pairing.matched(free, sorted(fresh)):
+                    users[pair.hca] += NEEDED
             best = places.pairing.hcas_for(positions, sorted(fresh), size - len(chosen), users)
             if not best:
                 break
             for at in best:
                 chosen.append(tokens[fresh[at]].pop(0))
                 held[fresh[at]] = None
+        self._followed[frozenset(chosen)] = tuple(given)
+        if len(self._followed) > ANSWERS:
+            self._followed.popitem(last=False)
         return tuple(chosen)
 
     def following(
@@ -344,10 +191,8 @@ class JointPlacement:
         gpu_of: Mapping[str, str],
     ) -> Sequence[str]:
         places = self._places
-        with self._lock:
-            self._busy.difference_update(gpu_of.get(device, device) for device in available)
-        self._correct()
-        keys = self.partners(Kind.GPU, resource)
+        asking = self._asking(resource)
+        keys = list(self._hcas_in(asking.held)) or list(self._hcas_in(asking.spare))
         hcas = [] if places is None else [places.hcas[key] for key in keys if key in places.hcas]
         if places is None or not hcas:
             return prefer(available, required, size, taken_hcas=self._taken(resource))
@@ -377,20 +222,26 @@ class JointPlacement:
         return tuple(dict.fromkeys((*required, *matched)))[:size]
 
     def _next_gpus(
-        self, places: _Places, tokens: Mapping[str, Sequence[str]], size: int, resource: str
+        self,
+        places: _Places,
+        tokens: Mapping[str, Sequence[str]],
+        kept: Sequence[int],
+        size: int,
+        resource: str,
     ) -> Sequence[str]:
         """Return the GPUs for a container that now requests as many GPUs as HCAs.
 
         Only GPUs whose nearest HCAs are offered count: if the kubelet chose a NUMA node, it applies
-        to GPUs too.
+        to GPUs too. Those that the pod's init containers left come first, then those nearest to the
+        HCAs that are *kept*.
         """
-        usable, prefer = self._next
+        prefer = self._next[1]
         if prefer is None:
             return ()
-        with self._lock:
-            busy = set(self._busy)
-        free = [gpu for gpu in usable if gpu not in busy and gpu in places.gpus]
+        spare = self._spare_gpus(places, resource)
+        free = self._free_gpus(places, spare)
         hcas = [places.hcas[key] for key, left in tokens.items() if left and key in places.hcas]
+        hcas += kept
         everywhere = list(places.hcas.values())
         near = [
             gpu
@@ -399,20 +250,34 @@ class JointPlacement:
             <= places.pairing.distance([places.gpus[gpu]], everywhere)
         ]
         among = near if len(near) >= size else free
-        if not among:
+        first = [gpu for gpu in spare if gpu in among]
+        if kept and not first:
+            at = {places.gpus[gpu]: gpu for gpu in among}
+            first = [at[gpu] for gpu in places.pairing.gpus_for(kept, list(at), len(kept))]
+        requests = self._asking(resource).requests
+        if requests is not None:
+            size = sum(requests.get(name, 0) for name in self._gpu_of)
+        size = min(size, len(among))
+        if not size:
             return ()
-        return prefer(among, (), min(size, len(among)), taken_hcas=self._taken(resource))
+        return prefer(among, first[:size], size, taken_hcas=self._taken(resource))
+
+    def _spare_gpus(self, places: _Places, resource: str) -> list[str]:
+        spare = self._gpus_in(self._asking(resource).spare)
+        return [gpu for gpu in spare if gpu in places.gpus]
+
+    def _free_gpus(self, places: _Places, spare: Collection[str]) -> list[str]:
+        busy = set(self._gpus_in(self._requesters.in_use)).difference(spare)
+        return [gpu for gpu in self._next[0] if gpu not in busy and gpu in places.gpus]
 
     def _taken(self, resource: str) -> frozenset[str] | None:
         """Return the names of HCAs that no pool can give any more to who asks for *resource*.
 
-        ``None`` for a container that asks for no HCAs, or where the kubelet's list is missing.
+        ``None`` for a container that asks for no HCAs.
         """
-        in_use = None if self._requesters is None else self._requesters.in_use
-        requester = None if self._requesters is None else self._requesters.current(resource)
-        if in_use is None or not self._pools:
+        if not self._pools:
             return None
-        requests = None if requester is None else requester.requests
+        in_use, requests = self._requesters.in_use, self._asking(resource).requests
         if requests is not None and not self._pools.keys() & requests.keys():
             return None
         left: dict[str, int] = {}
@@ -426,50 +291,19 @@ class JointPlacement:
                     left[key] -= 1
         return frozenset(names[key] for key, count in left.items() if count <= 0)
 
-    def _held(self, resource: str) -> Held | None:
-        """Return what the container has that asks now for *resource*; ``None``: unknown."""
-        requester = None if self._requesters is None else self._requesters.current(resource)
-        return None if requester is None else requester.held
+    def _asking(self, resource: str) -> Requester:
+        return self._requesters.current(resource) or Requester()
 
-    def _parts(self, kind: Kind, held: Held) -> Iterator[str]:
-        """Yield the GPUs among the devices *held* where *kind* is HCAs, and the HCAs for GPUs."""
+    def _gpus_in(self, held: Held) -> Iterator[str]:
         for resource, ids in sorted(held.items()):
-            if kind is Kind.GPU and resource in self._pools:
-                yield from map(key_of, sorted(ids))
-            elif kind is Kind.HCA and (gpu_of := self._gpu_of.get(resource)):
+            if gpu_of := self._gpu_of.get(resource):
                 of = gpu_of()
-                yield from (of[name] for name in sorted(ids) if name in of)
+                yield from dict.fromkeys(of[name] for name in sorted(ids) if name in of)
 
-    def _correct(self) -> None:
-        """Take the GPUs in use from the kubelet's list, if this call has one."""
-        in_use = None if self._requesters is None else self._requesters.in_use
-        if in_use is not None:
-            with self._lock:
-                self._busy = set(self._parts(Kind.HCA, in_use))
-
-    def _followed(self, kind: Kind, resource: str) -> list[Grant]:
-        """Return the grants of the other kind that an allocation of *resource* has followed."""
-        held = self._held(resource)
-        if held is None:
-            return self._partners(kind, resource)
-        return [
-            grant
-            for grant in self._grants
-            if grant.kind is not kind and grant.devices <= held.get(grant.resource, frozenset())
-        ]
-
-    def _partners(self, kind: Kind, resource: str) -> list[Grant]:
-        """Return the grants of the other kind that the current container is guessed to have.
-
-        Only the latest grant of each resource can: earlier ones went to other containers.
-        """
-        since = self._clock() - self._window_s
-        latest = {grant.resource: grant for grant in self._grants if grant.kind is not kind}
-        return [
-            grant
-            for grant in latest.values()
-            if grant.at_s >= since and resource not in grant.followed_by
-        ]
+    def _hcas_in(self, held: Held) -> Iterator[str]:
+        for resource, ids in sorted(held.items()):
+            if resource in self._pools:
+                yield from dict.fromkeys(map(key_of, sorted(ids)))
 
 
 def _is_whole(gpu_of: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Metrics of the HCAs: their ports, their health, and how they follow GPUs."""
+"""Metrics of the HCAs: their ports and their health."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,6 @@ from nodetopo.kernel.http.family import (
     Per,
     Samples,
     Section,
-    by_name,
 )
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort
 from nodetopo.model.snapshot import Snapshot
@@ -45,17 +44,6 @@ def _each_port(value: Callable[[HcaPort], float | None]) -> Callable[[HcaReading
 
 
 FAMILIES: tuple[Family[HcaReading], ...] = (
-    Family(
-        name="joint_placements",
-        section=Section.KUBELET,
-        text="GPUs and HCAs that nodetopo assigned to one container, verified with the kubelet "
-        "afterwards: `right`, `wrong` or `unknown`",
-        labels=("outcome",),
-        kind=MetricKind.COUNTER,
-        most=3,
-        when=HCAS_OFFERED,
-        samples=lambda reading: by_name(reading.joint),
-    ),
     Family(
         name="hca_ports",
         section=Section.NODE,

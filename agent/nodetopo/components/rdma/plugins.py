@@ -57,8 +57,8 @@ class HcaPlugins:
         self,
         places: Places,
         joint: JointPlacement,
+        requesters: Requesters,
         known: tuple[KnownHca, ...] = (),
-        requesters: Requesters | None = None,
     ) -> None:
         """Serve nothing yet; *joint* and *requesters* are shared with the plugins of GPUs.
 
@@ -209,7 +209,7 @@ class HcaPlugins:
             return self._account(answers.resource, ids)
 
         around: tuple[Prefer, Answers] = prefer, answers
-        if self._requesters is not None and resource.pool.mode is not SharingMode.SHARED:
+        if resource.pool.mode is not SharingMode.SHARED:
             around = self._requesters.around(resource.name, *around)
         plugin = DevicePlugin(
             resource.name,
@@ -232,7 +232,7 @@ class HcaPlugins:
         if resource.pool.mode is SharingMode.SHARED:
             return {**line, "said": "a container gets every healthy HCA of a shared pool"}
         positions = {one.key: at for at, one in enumerate(self._known)}
-        gpus = self._joint.partner_positions(ids)
+        gpus = self._joint.followed(ids)
         if pairing is None or not gpus:
             return {**line, "said": f"{', '.join(hcas)}: no GPU was given to the container before"}
         pairs = pairing.matched(gpus, [positions[key] for key in keys if key in positions])

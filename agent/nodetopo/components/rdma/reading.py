@@ -13,13 +13,10 @@ class HcaReading:
 
     Attributes:
         snapshot: ``None`` before the first scan has ended.
-        joint: ``right``, ``wrong`` or ``unknown`` → allocations of HCAs and GPUs assumed to belong
-            to one container; empty where no HCAs are offered.
         hca_health: by key; empty while no HCAs are offered, or their health is not watched.
         hca_counters: (name of the HCA, number of the port) → counter → count.
     """
 
     snapshot: Snapshot | None
-    joint: Mapping[str, int] = field(default_factory=dict)
     hca_health: HcaHealthView = field(default_factory=dict)
     hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ verified: the kubelet replaces these files atomically.
 from collections.abc import Callable, Iterator
 from errno import EISDIR, ENOENT, ENOTDIR, ENOTSUP
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats import json
@@ -45,6 +45,11 @@ MAX_CPUS = 1 << 17
 """Most CPUs of all containers together. The CPUs of Linux are 8192 at most, and init containers
 hand theirs on; 4 MiB of ``0-65535`` would fill the memory."""
 
+Record: TypeAlias = tuple[str, str, str, frozenset[str]]
+"""The UID of a pod, the name of a container, a resource, and the ids that the container has."""
+
+Records: TypeAlias = frozenset[Record]
+
 _T = TypeVar("_T")
 
 
@@ -67,6 +72,26 @@ def read_kubelet_state(
         plugin_sockets=reader.sockets(),
     )
     return (None if state == KubeletState() else state), tuple(reader.issues)
+
+
+class DeviceCheckpoint:
+    """The device manager's checkpoint in *directory*, read again once the kubelet replaced it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: tuple[tuple[int, ...], Records | None] = (), None
+
+    def records(self) -> Records | None:
+        """Return what containers have; ``None`` if the checkpoint cannot be read."""
+        try:
+            status = (self._directory / CHECKPOINT).stat()
+        except OSError:
+            return None
+        version = status.st_ino, status.st_mtime_ns, status.st_size
+        if version != self._read[0]:
+            state = _Reader(Tree.of(self._directory)).read(CHECKPOINT, device_state)
+            self._read = version, None if state is None else _records(state)
+        return self._read[1]
 
 
 class _Reader:
@@ -180,6 +205,13 @@ def device_state(value: Any) -> DeviceState:
             resource: _ids(registered[resource], f"Data.RegisteredDevices.{resource}")
             for resource in sorted(registered)
         },
+    )
+
+
+def _records(state: DeviceState) -> Records:
+    return frozenset(
+        (held.pod_uid, held.container, held.resource, frozenset().union(*held.ids.values()))
+        for held in state.held
     )
 
 

@@ -216,6 +216,13 @@ POD_EVENTS = (
         "correct the word in the pod's template: "
         "[placement.md](../internals/placement.md#policies-of-pods)",
     ),
+    _warning(
+        "PlacementPolicyUnused",
+        "the pod's GPUs were chosen by the node's policy and not by its annotation, because the "
+        "daemon did not know in time which pod asks",
+        "delete the pod to have it placed again; if it repeats, see "
+        "`nodetopo_requester_lookups_total` and whether the log has `pods not followed`",
+    ),
     _normal("DevicesPlaced", "the daemon tells the devices of each container, and why"),
 )
 """About pods."""
