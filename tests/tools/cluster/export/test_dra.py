@@ -176,12 +176,23 @@ def test_a_machine_without_nics_is_a_warning() -> None:
     assert "warning: 4x NVIDIA L40S: no RDMA NIC is known there: its claims wait for ever" in found
 
 
-def test_our_own_driver_is_asked_for_a_set_then_for_singles() -> None:
+def test_our_own_driver_is_asked_for_a_set_then_for_the_best_singles_then_for_any() -> None:
     spec = claim_spec(bundled.machine("dgx-h100"), 4, driver="nodetopo.io")
-    one, singles = subrequests(spec)
+    one, best, singles = subrequests(spec)
     assert (one["deviceClassName"], one["count"]) == ("gpus.nodetopo.io", 1)
     assert one["selectors"][0]["cel"]["expression"] == 'device.attributes["nodetopo.io"].gpus == 4'
-    assert (singles["deviceClassName"], singles["count"]) == ("gpu.nodetopo.io", 4)
+    for each in (best, singles):
+        assert (each["deviceClassName"], each["count"]) == ("gpu.nodetopo.io", 4)
+    (selector,) = best["selectors"]
+    assert selector["cel"]["expression"] == '"best4" in device.attributes["nodetopo.io"]'
+    assert "selectors" not in singles
+
+
+def test_all_gpus_of_a_node_need_no_best_ones() -> None:
+    (request,) = claim_spec(bundled.machine("dgx-h100"), 8, driver="nodetopo.io")["devices"][
+        "requests"
+    ]
+    assert [it["name"] for it in request["firstAvailable"]] == ["set-of-8", "singles"]
 
 
 def test_no_claim_for_more_gpus_than_there_are() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodetopo.allocation.masks import positions
 from nodetopo.errors import InputError
-from nodetopo.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD
+from nodetopo.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD, best_mark
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.cluster.export.alternatives import MOST, Alternative, Layout, plain, ranked
 from nodetopo.tools.cluster.export.claim_options import PLAIN, SETS, ClaimOptions
@@ -186,7 +186,7 @@ class Claims:
         )
 
     def _ways_to_sets(self, size: int) -> Iterator[_Way]:
-        """Yield the ways to GPUs of our driver: a set, in the best order, else single ones."""
+        """Yield the ways to GPUs of our driver: a set, else the best single GPUs, else any."""
         singles = _Way(name="singles", request=self._request(size), count=size, is_near=False)
         condition = f'device.attributes["{DRIVER}"].gpus == {size}'
         request = {**self._request(1, condition), "deviceClassName": SETS}
@@ -194,7 +194,13 @@ class Claims:
         if self._options.form == PLAIN:
             yield one if size > 1 and self._offered.has_sets is not False else singles
             return
-        for way in (singles,) if size == 1 else (one, singles):
+        mark = f'"{best_mark(size)}" in device.attributes["{DRIVER}"]'
+        best = replace(singles, name=f"best-{size}", request=self._request(size, mark))
+        has_sets = self._offered.has_sets if size > 1 else False
+        ways = [one] if has_sets is not False else []
+        if not has_sets and size < self._layout.everyone.bit_count():
+            ways.append(best)
+        for way in (*ways, singles):
             near = replace(way, name=f"{way.name}-near", is_near=True)
             if any(self._near(near)):
                 yield near
