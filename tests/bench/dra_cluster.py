@@ -45,10 +45,9 @@ MOST_FILTER: Mapping[int, float] = {1: 3.0, 4: 2.0, 8: 2.0}
 """Times the CPU of NVIDIA's plain claim that filtering a node may take, in the default form, by the
 GPUs of the claim, in clusters of :data:`MANY` nodes and more.
 
-From 1.37 on the allocator converts and checks all devices and counters of the node for each claim,
-some 25 µs of the 100. A claim for one GPU has little other work, and its selector for the best GPU
-costs as much as a second claim. Exported claims of NVIDIA's driver for one GPU cost two to three
-times as much as plain ones.
+From 1.37 on the allocator converts and checks all devices and counters of the node for each claim;
+a claim for one GPU has little other work. An exported claim of NVIDIA's driver for one GPU costs
+two to three times as much as a plain one, too.
 """
 
 MANY = 100
