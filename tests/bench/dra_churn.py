@@ -1,13 +1,16 @@
 """GPUs by claim, under churn: ``python -m tests.bench.dra_churn``.
 
 Jobs of 1, 2, 4 and 8 GPUs come and go on one node; kube-scheduler's own allocator
-(:mod:`tests.lab.dra_allocator`) gives each its devices, by what six ways to publish and to ask make
-of it. Our driver publishes single GPUs, as by default before Kubernetes 1.37, or also sets, as by
-default from 1.37 on. The table counts, in percent of the jobs of a size:
+(:mod:`tests.lab.dra_allocator`) gives each its devices, by several ways to publish and to ask. Our
+driver publishes single GPUs, as by default before Kubernetes 1.37, or also sets, as by default from
+1.37 on. The table counts, in percent of the jobs of a size:
 
 - *split*: 4-GPU jobs on two NUMA nodes;
 - *worse*: jobs for which a better set of the same size was free, by the terms of a score that are
   about the set itself: modelled bandwidth, bandwidth of its pairs, NUMA nodes, in this order.
+
+The second table counts jobs that get other GPUs than placement chooses, by any term, on all bundled
+machines of 4 to 10 GPUs, for our driver.
 
 The stream of jobs is the same for every way: at each step a job of a random size comes, and before
 it random jobs end, by chance and until enough GPUs are free. A way cannot refuse a job for which
@@ -27,9 +30,10 @@ from nodetopo.allocation.score import Score
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.form import Form
 from nodetopo.components.dra.pool import Pool
+from nodetopo.components.dra.sets import publishable
 from nodetopo.components.dra.slices import changes
-from nodetopo.machines.bundled import machine
-from nodetopo.model.dra import NUMA_NODE
+from nodetopo.machines.bundled import machine, names
+from nodetopo.model.dra import DRIVER, NUMA_NODE
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.cluster.export.dra import claim_spec
 from tests.bench.dra_ways import classes
@@ -45,6 +49,9 @@ MACHINES: Mapping[str, str] = {
 
 SIZES = {1: 0.3, 2: 0.3, 4: 0.3, 8: 0.1}
 """Size of a job → its share."""
+
+MIXES: tuple[Mapping[int, float], ...] = ({1: 2, 2: 1}, SIZES)
+"""The jobs of the second table."""
 
 LEAVES = 0.45
 """The chance that a job ends before the next comes; the others end because GPUs are needed."""
@@ -79,6 +86,7 @@ class Count:
 
     jobs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
     worse: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    other: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
     split: int = 0
     unavoidable: int = 0
 
@@ -99,8 +107,19 @@ def ways(snapshot: Snapshot, seed: int) -> Iterator[Way]:
     yield _nvidia("same numaNode, else any", shuffled, _same_node, gpus)
     yield _nvidia("exported claims", shuffled, lambda size: claim_spec(snapshot, size), gpus)
 
-    yield _ours("our driver, single GPUs", snapshot, Form(has_sets=False), _singles)
-    yield _ours("our driver, sets", snapshot, Form(), _sets)
+    yield from our_ways(snapshot)
+
+
+def our_ways(snapshot: Snapshot) -> Iterator[Way]:
+    """Yield the ways of our driver."""
+
+    def exported(size: int) -> Json:
+        return claim_spec(snapshot, size, driver=DRIVER)
+
+    singles = Form(has_sets=False)
+    yield _ours("our driver, single GPUs, plain claims", snapshot, singles, _singles)
+    yield _ours("our driver, single GPUs, exported claims", snapshot, singles, exported)
+    yield _ours("our driver, sets, exported claims", snapshot, Form(), exported)
 
 
 def _ours(name: str, snapshot: Snapshot, form: Form, spec: Spec) -> Way:
@@ -117,8 +136,16 @@ def _ours(name: str, snapshot: Snapshot, form: Form, spec: Spec) -> Way:
     return Way(name=name, publish=publish, spec=spec, gpus=gpus, follows=True)
 
 
-def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAllocator) -> Count:
-    """Run one stream of jobs one way.
+def run(
+    way: Way,
+    snapshot: Snapshot,
+    seed: int,
+    steps: int,
+    allocator: DraAllocator,
+    *,
+    sizes: Mapping[int, float] = SIZES,
+) -> Count:
+    """Run one stream of jobs of *sizes*, with the share of each, one way.
 
     Raises:
         AssertionError: a GPU was given twice, or a job found none though enough were free.
@@ -131,7 +158,7 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
     running: dict[str, dict[str, Sequence[str]]] = {}
     count = Count()
     for step in range(steps):
-        size = draw.choices(tuple(SIZES), tuple(SIZES.values()))[0]
+        size = min(draw.choices(tuple(sizes), tuple(sizes.values()))[0], len(ids))
         while running and (draw.random() < LEAVES or _used(running) + size > len(ids)):
             name = draw.choice(list(running))
             del running[name]
@@ -150,9 +177,10 @@ def run(way: Way, snapshot: Snapshot, seed: int, steps: int, allocator: DraAlloc
         assert len(set(gpus)) == size, f"{way.name}: {len(gpus)} GPUs for {size}"
         assert not used.intersection(gpus), f"{way.name}: a GPU given twice"
         free = [gpu for gpu in ids if gpu not in used]
-        best = judge.describe(judge.best(free, (), size)).score
-        got = judge.describe(gpus).score
+        choice = judge.best(free, (), size)
+        best, got = judge.describe(choice).score, judge.describe(gpus).score
         count.jobs[size] += 1
+        count.other[size] += {*gpus} != {*choice}
         count.worse[size] += _worth(got) < _worth(best)
         if size == 4:
             count.split += got.numa_nodes > 1
@@ -187,6 +215,37 @@ def table(seeds: int, steps: int, machines: Mapping[str, str]) -> Iterator[str]:
         yield f"| {way_name} | {' | '.join(of_machines)} |"
 
 
+def choice_table(seeds: int, steps: int) -> Iterator[str]:
+    """Yield the lines of the table of claims that get other GPUs than placement chooses."""
+    yield f"| way | {' | '.join(map(_mixed, MIXES))} |"
+    yield f"|---|{'---|' * len(MIXES)}"
+    totals: dict[str, list[Count]] = {}
+    with DraAllocator() as allocator:
+        for snapshot in filter(_is_comparable, map(machine, names())):
+            for seed in range(seeds):
+                for way in our_ways(snapshot):
+                    cells = totals.setdefault(way.name, [Count() for _ in MIXES])
+                    for at, sizes in enumerate(MIXES):
+                        one = run(way, snapshot, seed, steps, allocator, sizes=sizes)
+                        cells[at] = _sum(cells[at], one)
+    for name, cells in totals.items():
+        figures = (
+            f"{sum(it.other.values())} of {sum(it.jobs.values())}: "
+            + ", ".join(f"{it.other[size]} for {size}" for size in SIZES if it.other[size])
+            for it in cells
+        )
+        yield f"| {name} | {' | '.join(text.removesuffix(': ') for text in figures)} |"
+
+
+def _is_comparable(snapshot: Snapshot) -> bool:
+    """Return whether sizes up to 4 have a choice, and each size has all its sets in the slice."""
+    return 4 <= len(snapshot.gpus) <= 10 and all(map(publishable, snapshot.gpus))
+
+
+def _mixed(sizes: Mapping[int, float]) -> str:
+    return ", ".join(map(str, sizes))
+
+
 def _nvidia(name: str, slices: Sequence[Json], spec: Spec, gpus: Mapping[str, Any]) -> Way:
     return Way(name=name, publish=lambda _used, _before: slices, spec=spec, gpus=gpus)
 
@@ -213,16 +272,6 @@ def _singles(size: int) -> Json:
     return {"devices": {"requests": [request]}}
 
 
-def _sets(size: int) -> Json:
-    """Return a claim for a set, or else for single GPUs, as ``export --driver nodetopo.io``."""
-    expression = f'device.attributes["nodetopo.io"].gpus == {size}'
-    alternatives = [
-        {"name": "set", **_exactly("gpus.nodetopo.io", 1, expression)},
-        {"name": "any", **_exactly("gpu.nodetopo.io", size)},
-    ]
-    return {"devices": {"requests": [{"name": "gpus", "firstAvailable": alternatives}]}}
-
-
 def _used(running: Mapping[str, Mapping[str, Sequence[str]]]) -> int:
     return sum(len(gpus) for job in running.values() for gpus in job.values())
 
@@ -235,6 +284,7 @@ def _sum(a: Count, b: Count) -> Count:
     return Count(
         jobs={size: a.jobs[size] + b.jobs[size] for size in SIZES},
         worse={size: a.worse[size] + b.worse[size] for size in SIZES},
+        other={size: a.other[size] + b.other[size] for size in SIZES},
         split=a.split + b.split,
         unavoidable=a.unavoidable + b.unavoidable,
     )
@@ -252,6 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     print("split of 4-GPU jobs / worse than the best free set, 4 GPUs / 2 GPUs, in %\n")
     for line in table(args.seeds, args.steps, MACHINES):
+        print(line, flush=True)
+    print("\nclaims that get other GPUs than placement chooses, by the sizes of the jobs\n")
+    for line in choice_table(args.seeds, args.steps // 5):
         print(line, flush=True)
     return 0
 

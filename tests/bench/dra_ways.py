@@ -7,6 +7,7 @@ ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nodetopo.components.dra.pool import Pool
@@ -21,8 +22,9 @@ NODE = "NODE"
 """Stands for the node's name in :attr:`Way.slices`."""
 
 PLAIN, EXPORTED = "NVIDIA, plain claim", "NVIDIA, exported claim"
+COUNTED = "nodetopo, single GPUs by count"
 SINGLES, SETS = "nodetopo, single GPUs", "nodetopo, sets"
-WAYS = (PLAIN, EXPORTED, SINGLES, SETS)
+WAYS = (PLAIN, EXPORTED, COUNTED, SINGLES, SETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +54,17 @@ def ways(snapshot: Snapshot) -> tuple[Way, ...]:
         Way(name=PLAIN, slices=theirs, claim=lambda size: _exactly(NVIDIA_DRIVER, size)),
         Way(name=EXPORTED, slices=theirs, claim=lambda size: claim_spec(snapshot, size)),
         Way(
-            name=SINGLES,
+            name=COUNTED,
             slices=ours(snapshot, NODE, has_sets=False),
             claim=lambda size: _exactly(f"gpu.{DRIVER}", size),
         ),
-        Way(
-            name=SETS,
-            slices=ours(snapshot, NODE, has_sets=True),
-            claim=lambda size: claim_spec(snapshot, size, driver=DRIVER),
+        *(
+            Way(
+                name=SETS if has_sets else SINGLES,
+                slices=ours(snapshot, NODE, has_sets=has_sets),
+                claim=partial(claim_spec, snapshot, driver=DRIVER, has_sets=has_sets),
+            )
+            for has_sets in (False, True)
         ),
     )
 

@@ -14,7 +14,9 @@ TEMPLATES = f"{API}/namespaces/default/resourceclaimtemplates"
 
 
 def request(size: int, *, name: str = "gpus", **more: Any) -> Object:
-    """Return a request for one set of *size* GPUs of our driver."""
+    """Return a request for one set of *size* GPUs of our driver, or for a single GPU."""
+    if size == 1:
+        return {"name": name, "exactly": {"deviceClassName": "gpu.nodetopo.io", **more}}
     expression = f'device.attributes["nodetopo.io"].gpus == {size}'
     exactly = {
         "deviceClassName": "gpus.nodetopo.io",

@@ -37,7 +37,7 @@ from tests.lab.waiting import wait_for
 pytestmark = pytest.mark.lab
 
 _POOL = Pool.of(SNAPSHOT, SNAPSHOT.gpus)
-_SETS = {each.gpus for each in _POOL.sets if not each.is_single}
+_SETS = {each.gpus for each in _POOL.sets}
 _WITH_SETS = "--dra-devices=sets"
 _KIND = "device-plugin.nodetopo.io/gpu"
 _KILLS = cases(8, 20)
@@ -129,7 +129,9 @@ def wait_order(lab: Cluster, node: Node, used: Sequence[str], size: int) -> None
 def test_sets_of_every_size_are_what_allocate_chooses_before_and_after_churn(
     lab: Cluster, node: Node, pods: Pods, claims: Claims
 ) -> None:
-    for size in (1, 2, 4, 8):
+    marked = {"cel": {"expression": '"best1" in device.attributes["nodetopo.io"]'}}
+    claims.create_template("sets-of-1", spec(request(1, selectors=[marked])))
+    for size in (2, 4, 8):
         claims.create_template(f"sets-of-{size}", spec(request(size)))
     draw = random.Random(_SEED)
     running: dict[str, tuple[str, ...]] = {}

@@ -35,6 +35,11 @@ DeviceKey: TypeAlias = tuple[str, str, str]
 """A claim's name of a device: driver, pool and device."""
 
 
+def best_mark(size: int) -> str:
+    """Return the attribute of :data:`DRIVER` that only the best *size* free GPUs of a node have."""
+    return f"best{size}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDevice:
     """One device of a ResourceSlice.

@@ -196,7 +196,7 @@ def test_a_gpu_that_a_device_plugin_gave_out_is_tainted_and_last() -> None:
     snapshot = machine("dgx-h100")
     held = snapshot.gpus[0].id
     found = pool(snapshot).groups((), Conditions(held=frozenset([held])))
-    singles = next(it for it in found if it.name == "001-single")
+    singles = next(it for it in found if it.name == "001-gpus")
     assert singles.tried == 7
     assert singles.devices[-1]["name"] == "gpu-1b"
     assert singles.devices[-1]["taints"][0]["key"] == HELD
@@ -357,7 +357,7 @@ def test_a_claimed_set_whose_gpu_is_gone_keeps_the_counters_of_the_others() -> N
     assert claimed["attributes"]["type"] == {"string": "claimed"}
     assert [it["key"] for it in claimed["taints"]] == [UNHEALTHY]
     assert made.backing("gpus-1b-43-52-61") is None
-    singles = next(it for it in made.groups((), NOW) if it.name == "001-single")
+    singles = next(it for it in made.groups((), NOW) if it.name == "001-gpus")
     assert set(singles.able) == {"gpu-9d", "gpu-c3", "gpu-d1", "gpu-df"}
 
 
@@ -433,5 +433,5 @@ def test_devices_that_share_a_gpu_with_a_claimed_one_are_left_out() -> None:
         "gpus-1b-43-52-61",  # the claim's own
         "gpu-1b",  # has the time of its taint
     }
-    assert {"gpu-9d", "gpus-9d", "gpus-9d-c3", "gpus-9d-c3-d1-df"} <= found
+    assert {"gpu-9d", "gpus-9d-c3", "gpus-9d-c3-d1-df"} <= found
     assert len(devices(made, used=ids[:4])) == len(made.bodies)

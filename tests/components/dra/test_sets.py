@@ -24,7 +24,7 @@ def all_sets(snapshot: Snapshot) -> tuple[Allocator, tuple[GpuSet, ...]]:
 def test_sets_are_named_after_the_buses_of_their_gpus() -> None:
     _, sets = all_sets(machine("dgx-h100"))
     assert len({each.name for each in sets}) == len(sets)
-    assert (sets[0].name, sets[8].name) == ("gpu-1b", "gpus-1b")
+    assert (sets[0].name, sets[8].name) == ("gpu-1b", "gpus-1b-43")
     assert sets[-1].name == "gpus-1b-43-52-61-9d-c3-d1-df"
 
 

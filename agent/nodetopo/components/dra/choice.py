@@ -11,10 +11,11 @@ the size after *k* (:func:`chain_sizes`; :func:`nodetopo.components.dra.sets.ran
 - any *next(k)* + 1 GPUs contain a published set, so that while none is free at most *next(k)* GPUs
   are, and the single GPUs yield the dominated set.
 
-On eight GPUs of two sockets behind NVSwitch the dominated sets span both sockets: 16 of the 28
-pairs and 68 of the 70 sets of four. The proof covers GPUs of equal health and policies that begin
-with terms of the set itself; under ``packed`` and ``distributed`` the published sets are the best
-by themselves.
+A set of one is left out too: a claim finds the best single GPU by an attribute
+(:func:`nodetopo.components.dra.sets.best_of`). On eight GPUs of two sockets behind NVSwitch the
+dominated sets span both sockets: 16 of the 28 pairs and 68 of the 70 sets of four. The proof covers
+GPUs of equal health and policies that begin with terms of the set itself; under ``packed`` and
+``distributed`` the published sets are the best by themselves.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,15 +32,17 @@ are 12,870 sets of eight, of which the best are. A choice."""
 
 
 def sizes(count: int, wanted: Collection[int] = ()) -> tuple[int, ...]:
-    """Return the sizes of the sets of *count* GPUs: *wanted*, or powers of two and all together."""
-    powers = [1 << power for power in range(count.bit_length())]
-    usual = [*powers, count] if count else []
-    return tuple(sorted({size for size in wanted or usual if 0 < size <= count}))
+    """Return the sizes of the sets of *count* GPUs: *wanted*, or powers of two and all together.
+
+    They begin at two.
+    """
+    powers = [1 << power for power in range(1, count.bit_length())]
+    return tuple(sorted({size for size in wanted or (*powers, count) if 1 < size <= count}))
 
 
 def chain_sizes(count: int, wanted: Collection[int] = ()) -> tuple[int, ...]:
     """Return the numbers of single GPUs that the order of *count* of them serves."""
-    return tuple(sorted({*sizes(count), *sizes(count, wanted)}))
+    return tuple(sorted({*range(1, count + 1)[:1], *sizes(count), *sizes(count, wanted)}))
 
 
 def chosen_sets(

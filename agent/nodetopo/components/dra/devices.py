@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from nodetopo.components.dra.attributes import Attributes, Json, mebibytes, value
 from nodetopo.components.dra.sets import GpuSet
-from nodetopo.model.dra import DRIVER
+from nodetopo.model.dra import DRIVER, best_mark
 from nodetopo.model.gpu import Gpu, MigInstance
 from nodetopo.model.gpu_health import HealthView
 from nodetopo.model.pci import PciAddress
@@ -24,6 +24,10 @@ COUNT = "count"
 MOST_GPUS = 31
 """With counters: of the 32 of a set (``ResourceSliceMaxCountersPerCounterSet``) one is
 :data:`COUNT`."""
+
+MOST_MARKS = 12
+"""Most attributes of :func:`marked`: a device has 32 attributes and capacities, a single GPU 18
+others (``ResourceSliceMaxAttributesAndCapacitiesPerDevice``)."""
 
 UNHEALTHY = f"{DRIVER}/unhealthy"
 """The key of the taint of devices with a GPU that is not healthy; its value is the reason."""
@@ -84,6 +88,12 @@ def set_device(
     if None not in memory:
         device["capacity"] = {"memory": mebibytes(sum(size or 0 for size in memory))}
     return {**device, **consumption(members)} if is_counted else device
+
+
+def marked(device: Json, sizes: Iterable[int]) -> Json:
+    """Return *device*, a GPU, with the marks that it is one of the best for claims of *sizes*."""
+    marks = {best_mark(size): {"bool": True} for size in sizes}
+    return {**device, "attributes": {**device["attributes"], **marks}} if marks else device
 
 
 def mig_device(gpu: Gpu, instance: MigInstance, attributes: Attributes) -> Json:

@@ -12,16 +12,18 @@ from nodetopo.components.dra.attributes import Attributes, Json
 from nodetopo.components.dra.choice import chain_sizes
 from nodetopo.components.dra.devices import (
     MOST_GPUS,
+    MOST_MARKS,
     Conditions,
     admin_device,
     claimed_device,
     counter_sets,
+    marked,
     mig_device,
     set_device,
     tainted,
 )
 from nodetopo.components.dra.form import SETS, Form
-from nodetopo.components.dra.sets import GpuSet, gpu_sets, publishable, ranked, singles_of
+from nodetopo.components.dra.sets import GpuSet, best_of, gpu_sets, publishable, ranked, singles_of
 from nodetopo.components.dra.slices import MOST_DEVICES, Group
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.snapshot import Snapshot
@@ -160,11 +162,14 @@ class Pool:
             if hidden.isdisjoint(each.gpus) and not _is_in_the_way(each, used, claimed, barred)
         ]
         order = ranked(shown, self.allocator, free, degraded, wanted)
+        best = best_of(self.allocator, free, self._marked, degraded)
         groups = []
         for name, alike in groupby(sorted(order, key=_group_name), _group_name):
             members = tuple(alike)
             heads = chain_sizes(len(members), wanted) if members[0].is_single else (1,)
-            devices = tuple(self._device(each.name, now) for each in members)
+            devices = tuple(
+                marked(self._device(each.name, now), best.get(each.gpus, ())) for each in members
+            )
             tried = sum(free.issuperset(each.gpus) for each in members)
             groups.append(Group(name=name, devices=devices, tried=tried, heads=heads))
         rest = (
@@ -176,6 +181,14 @@ class Pool:
             if devices:
                 groups.append(Group(name=name, devices=devices, tried=len(devices)))
         return tuple(groups)
+
+    @property
+    def _marked(self) -> tuple[int, ...]:
+        """The sizes for which single GPUs show that they are the best: those without sets."""
+        count = len(self._singles)
+        of_sets = {each.size for each in self.sets if not each.is_single}
+        open_sizes = {*chain_sizes(count, self.form.sizes)}.difference(of_sets, {count})
+        return tuple(sorted(open_sizes))[:MOST_MARKS]
 
     def backing(self, name: str) -> BackingDevices | None:
         """Return the hardware behind the device *name*; ``None`` for an unknown device."""
@@ -295,7 +308,7 @@ def _unknown(
 
 def _group_name(each: GpuSet) -> str:
     """Return the name of the group of *each*; it sorts by how frequent claims for it are."""
-    return "001-single" if each.is_single else f"{each.size:03d}-gpus"
+    return f"{each.size:03d}-gpus"
 
 
 _SET, _SINGLE = "gpus-", "gpu-"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from nodetopo.allocation.allocator import Allocator
+from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.components.dra.choice import chain_sizes, chosen_sets
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.pci import PciAddress
@@ -25,23 +25,25 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSet:
-    """GPUs that are allocated together, as one device.
+    """One GPU, or GPUs that are allocated together, as one device.
 
     Attributes:
         name: of the device, the same as long as its GPUs sit where they do.
         gpus: the ids of its GPUs, in device order.
-        is_single: a single GPU for claims by count, rather than a set of one GPU. Both consume the
-            same counter; they differ in their order.
     """
 
     name: str
     gpus: tuple[str, ...]
-    is_single: bool = False
 
     @property
     def size(self) -> int:
         """How many GPUs it has."""
         return len(self.gpus)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one GPU, of which claims take several by count."""
+        return self.size == 1
 
 
 def publishable(gpu: Gpu) -> bool:
@@ -52,7 +54,7 @@ def publishable(gpu: Gpu) -> bool:
 def singles_of(snapshot: Snapshot, gpus: Collection[str]) -> tuple[GpuSet, ...]:
     """Return the single GPUs of *gpus*, ids of GPUs that are :func:`publishable`."""
     return tuple(
-        GpuSet(name=_name("gpu", [address]), gpus=(name,), is_single=True)
+        GpuSet(name=_name("gpu", [address]), gpus=(name,))
         for name, address in _addresses(snapshot, gpus).items()
     )
 
@@ -97,19 +99,19 @@ def ranked(
     Single GPUs come first, then sets by size. In each group, sets whose GPUs are all in *free* come
     first, best first; the others keep the order of *sets*. Single GPUs are ordered so that a claim
     for several of them (``nvidia.com/gpu: 4``) gets as good a set as one order allows: see
-    :func:`_chain`. So the first need not be the best single GPU, which is the first set of one.
-    *wanted* adds sizes for which the order of single GPUs is optimised.
+    :func:`_chain`. So the first need not be the best single GPU. *wanted* adds sizes for which the
+    order of single GPUs is optimised.
     """
-    kinds: dict[tuple[bool, int], list[GpuSet]] = {}
+    kinds: dict[int, list[GpuSet]] = {}
     for each in sets:
-        kinds.setdefault((not each.is_single, each.size), []).append(each)
+        kinds.setdefault(each.size, []).append(each)
     left = {name for name in free if allocator.knows(name)}
     found: list[GpuSet] = []
-    for is_set, size in sorted(kinds):
-        of_gpus = {each.gpus: each for each in kinds[is_set, size]}
+    for size in sorted(kinds):
+        of_gpus = {each.gpus: each for each in kinds[size]}
         able = [gpus for gpus in of_gpus if left.issuperset(gpus)]
         first: tuple[tuple[str, ...], ...]
-        if is_set:
+        if size > 1:
             first = allocator.sorted_sets(able, left, degraded)
         else:
             names = [gpus[0] for gpus in able]
@@ -118,6 +120,25 @@ def ranked(
         rest = [gpus for gpus in of_gpus if gpus not in placed]
         found += [of_gpus[gpus] for gpus in (*first, *rest)]
     return tuple(found)
+
+
+def best_of(
+    allocator: Allocator,
+    free: Collection[str],
+    sizes: Iterable[int],
+    degraded: Collection[str] = (),
+) -> Mapping[tuple[str, ...], tuple[int, ...]]:
+    """Return those of *sizes* for which :meth:`Allocator.allocate` chooses each single GPU *free*.
+
+    Claims select by it: no order makes the first 1, 2 and 4 GPUs the best sets of these sizes,
+    because the best single GPU need not be part of the best pair. With GPU 0 of two sockets in use,
+    the best GPU is the next one, and the best four are the other socket.
+    """
+    found: dict[tuple[str, ...], tuple[int, ...]] = {}
+    for size in sizes:
+        for name in preferred(allocator, free, (), size, degraded) if size <= len(free) else ():
+            found[name,] = (*found.get((name,), ()), size)
+    return found
 
 
 def _chain(

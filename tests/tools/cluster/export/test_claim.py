@@ -20,6 +20,7 @@ from tests.tools.cluster.export.drivers import (
     cpus,
     dranet,
     nvidia_gpus,
+    ours,
 )
 
 NUMA = "resource.kubernetes.io/numaNode"
@@ -209,3 +210,19 @@ def test_gpus_that_claims_share_are_a_warning() -> None:
     one = nvidia_gpus(bundled.machine("dgx-h100"), "n", "main")
     one["spec"]["devices"][0]["allowMultipleAllocations"] = True
     assert "claims share its GPUs (consumable capacity)" in warnings(exported([one], sizes=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("has_sets", "size", "names"),
+    [
+        (True, 1, ["best-1", "singles"]),
+        (True, 4, ["set-of-4", "singles"]),
+        (False, 4, ["best-4", "singles"]),
+    ],
+)
+def test_alternatives_of_our_driver_are_those_that_it_publishes(
+    has_sets: bool, size: int, names: list[str]
+) -> None:
+    slices = ours(bundled.machine("dgx-h100"), "n", has_sets=has_sets)
+    (devices,) = specs(exported(slices, driver="nodetopo.io", sizes=(size,)))
+    assert [it["name"] for it in devices["requests"][0]["firstAvailable"]] == names

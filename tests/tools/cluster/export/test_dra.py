@@ -108,8 +108,37 @@ def test_each_pair_of_gpu_and_nic_shares_a_pcie_root() -> None:
     assert devices["constraints"] == [
         {"requests": ["gpu-0", "nic-0"], "matchAttribute": pair},
         {"requests": ["gpu-1", "nic-1"], "matchAttribute": pair},
-        {"requests": ["gpu-0", "gpu-1"], "matchAttribute": "resource.kubernetes.io/numaNode"},
+        {"requests": ["gpu-0/near", "gpu-1"], "matchAttribute": "resource.kubernetes.io/numaNode"},
     ]
+    assert [it["name"] for it in devices["requests"][0]["firstAvailable"]] == ["near", "any"]
+
+
+def test_pairs_are_together_by_as_many_as_a_numa_node_has() -> None:
+    (_, template) = exported("dgx-a100", nic_driver="dra.net", sizes=(3,)).objects
+    numa = "resource.kubernetes.io/numaNode"
+    together = [it for it in devices_of(template)["constraints"] if it["matchAttribute"] == numa]
+    assert [it["requests"] for it in together] == [["gpu-0/near", "gpu-1"]]
+
+
+def test_a_plain_claim_for_pairs_has_no_alternatives() -> None:
+    (_, template) = exported("dgx-h100", nic_driver="dra.net", sizes=(3,), form="plain").objects
+    devices = devices_of(template)
+    assert all("exactly" in request for request in devices["requests"])
+    assert devices["constraints"][-1]["requests"] == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+def test_a_claim_begins_with_the_socket_that_has_nics() -> None:
+    h100 = bundled.machine("dgx-h100")
+    options = ClaimOptions(nic_driver="dra.net", sizes=(1, 2, 4))
+    shape = shape_of(replace(h100, hcas=(h100.hcas or ())[4:]), options.drivers)
+    offer = replace(shape.offered, nics=shape.offered.gpus)
+    objects = export_claims([replace(shape, offered=offer)], options).objects
+    for template in objects[1:]:
+        devices = devices_of(template)
+        first = devices["requests"][0]["firstAvailable"][0]["name"]
+        assert f"gpus/{first}" in devices["constraints"][0]["requests"]
+        assert "nics" in devices["constraints"][0]["requests"]
+        assert first in {"numa-node-1", "one-numa-node-nic"}
 
 
 def test_pairs_of_a_whole_node_name_their_gpus_so_that_no_order_is_tried() -> None:
@@ -176,12 +205,23 @@ def test_a_machine_without_nics_is_a_warning() -> None:
     assert "warning: 4x NVIDIA L40S: no RDMA NIC is known there: its claims wait for ever" in found
 
 
-def test_our_own_driver_is_asked_for_a_set_then_for_singles() -> None:
+def test_our_own_driver_is_asked_for_a_set_then_for_the_best_singles_then_for_any() -> None:
     spec = claim_spec(bundled.machine("dgx-h100"), 4, driver="nodetopo.io")
-    one, singles = subrequests(spec)
+    one, best, singles = subrequests(spec)
     assert (one["deviceClassName"], one["count"]) == ("gpus.nodetopo.io", 1)
     assert one["selectors"][0]["cel"]["expression"] == 'device.attributes["nodetopo.io"].gpus == 4'
-    assert (singles["deviceClassName"], singles["count"]) == ("gpu.nodetopo.io", 4)
+    for each in (best, singles):
+        assert (each["deviceClassName"], each["count"]) == ("gpu.nodetopo.io", 4)
+    (selector,) = best["selectors"]
+    assert selector["cel"]["expression"] == '"best4" in device.attributes["nodetopo.io"]'
+    assert "selectors" not in singles
+
+
+def test_all_gpus_of_a_node_need_no_best_ones() -> None:
+    (request,) = claim_spec(bundled.machine("dgx-h100"), 8, driver="nodetopo.io")["devices"][
+        "requests"
+    ]
+    assert [it["name"] for it in request["firstAvailable"]] == ["set-of-8", "singles"]
 
 
 def test_no_claim_for_more_gpus_than_there_are() -> None:

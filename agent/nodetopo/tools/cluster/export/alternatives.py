@@ -76,13 +76,19 @@ class Layout:
         places: the GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left
             out unless all GPUs are known to have it.
         shared: the subset that a claim can match: *matchable* attributes, published by the driver.
+        near: the GPUs that can have a NIC on their NUMA node; all where that makes no difference.
     """
 
     def __init__(
-        self, snapshot: Snapshot, matchable: Container[str] = (NUMA_NODE, PCIE_ROOT)
+        self,
+        snapshot: Snapshot,
+        matchable: Container[str] = (NUMA_NODE, PCIE_ROOT),
+        nic_nodes: Container[int | None] = (),
     ) -> None:
+        """Look at *snapshot*; the claims match a NIC on one of *nic_nodes*, empty for none."""
         self._snapshot = snapshot
         self._values: dict[int, int] = {}
+        self._ranks: dict[int, tuple[int, ...]] = {}
         self.everyone = sum(
             1 << at
             for at, gpu in enumerate(snapshot.gpus)
@@ -99,6 +105,10 @@ class Layout:
             if (masks := _equal(of, self.everyone))
         }
         self.shared = {name: it for name, it in self.places.items() if name in matchable}
+        near = self.everyone & sum(
+            1 << at for at, gpu in enumerate(snapshot.gpus) if gpu.numa_node in nic_nodes
+        )
+        self.near = near or self.everyone
 
     @cached_property
     def terms(self) -> Terms:
@@ -117,8 +127,29 @@ class Layout:
         return self._values[left]
 
     def best(self, free: int, size: int) -> int:
-        """Return the set of *size* GPUs that placement takes of *free*."""
-        return self._engine(free, size)
+        """Return the set of *size* GPUs that placement takes of *free*.
+
+        Of sets that are as good by themselves, it takes one near NICs.
+        """
+        best, near = self._engine(free, size), free & self.near
+        if near != free and near.bit_count() >= size:
+            nearest = self._engine(near, size)
+            if self.rank(nearest) <= self.rank(best):
+                return nearest
+        return best
+
+    def rank(self, taken: int) -> tuple[int, ...]:
+        """Return the terms of a set that placement compares before the remainder.
+
+        The last is the number of its GPUs that are not near a NIC.
+        """
+        known = self._ranks.get(taken)
+        if known is None:
+            names = self.terms.order(taken.bit_count())
+            names = names[: names.index("remainder_value")]
+            own = tuple(self.terms.figure(name)(taken, taken) for name in names)
+            self._ranks[taken] = known = (*own, (taken & ~self.near).bit_count())
+        return known
 
 
 def _equal(values: Sequence[object], everyone: int) -> tuple[int, ...]:
@@ -174,7 +205,6 @@ class _List:
         self._size = size
         self._states = tuple(_states(layout.everyone, size))
         self._best = tuple(layout.best(free, size) for free in self._states)
-        self._ranks: dict[int, tuple[int, ...]] = {}
         self._whole = max(layout.value_left(layout.everyone), 1)
         self._costs: dict[Alternative, dict[int, float]] = {}
 
@@ -193,8 +223,12 @@ class _List:
         """Return the share of best sets among the sets that *each* can lead to on a free node."""
         everyone = self._layout.everyone
         found = self._outcomes(each, everyone)
-        best = self._rank(self._layout.best(everyone, self._size))
-        return sum(self._rank(outcome) == best for outcome in found) / len(found) if found else -1.0
+        best = self._layout.rank(self._layout.best(everyone, self._size))
+        return (
+            sum(self._layout.rank(outcome) == best for outcome in found) / len(found)
+            if found
+            else -1.0
+        )
 
     def _refine(self, chosen: list[Alternative], candidates: Sequence[Alternative]) -> None:
         """Remove alternatives one by one while the best replacement is an improvement."""
@@ -270,7 +304,7 @@ class _List:
         best, free = self._best[state], self._states[state]
         if taken == best:
             return 0.0
-        wanted, got = self._rank(best), self._rank(taken)
+        wanted, got = self._layout.rank(best), self._layout.rank(taken)
         worse = 0.0
         if got != wanted:
             worse = 1.0 + next(
@@ -281,21 +315,13 @@ class _List:
         lost = self._layout.value_left(free & ~best) - self._layout.value_left(free & ~taken)
         return worse + LEFT * max(lost, 0) / self._whole
 
-    def _rank(self, taken: int) -> tuple[int, ...]:
-        """Return the terms of a set that placement compares before the remainder."""
-        known = self._ranks.get(taken)
-        if known is None:
-            names = self._layout.terms.order(self._size)
-            names = names[: names.index("remainder_value")]
-            known = tuple(self._layout.terms.figure(name)(taken, taken) for name in names)
-            self._ranks[taken] = known
-        return known
-
     def _candidates(self) -> Iterator[Alternative]:
         """Yield the candidates for the list; of equivalent ones, the simplest comes first."""
         layout, size = self._layout, self._size
         natural = (*layout.places.values(), layout.terms.facts.partitions)
-        groups = dict.fromkeys((layout.everyone, *(mask for masks in natural for mask in masks)))
+        groups = dict.fromkeys(
+            (layout.everyone, layout.near, *(mask for masks in natural for mask in masks))
+        )
         groups |= {a | b: None for masks in natural for a, b in combinations(masks, 2)}
         singles = bits(layout.everyone)
         if len(singles) <= LARGEST_WHOLE:
@@ -319,7 +345,7 @@ class _List:
                 if _within(among, found):
                     continue
                 sets = map(sum, combinations(bits(among), self._size))
-                if len({self._rank(each) for each in sets}) == 1:
+                if len({self._layout.rank(each) for each in sets}) == 1:
                     found.append(among)
         yield from found
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nodetopo.allocation.masks import positions
 from nodetopo.errors import InputError
-from nodetopo.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD
+from nodetopo.model.dra import DRIVER, NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, STANDARD, best_mark
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.tools.cluster.export.alternatives import MOST, Alternative, Layout, plain, ranked
 from nodetopo.tools.cluster.export.claim_options import PLAIN, SETS, ClaimOptions
@@ -40,6 +40,7 @@ class _Way:
         count: number of GPUs.
         match: the attribute shared by its GPUs.
         is_near: whether NICs and CPUs must be near its GPUs.
+        has_nics: whether the NICs must be.
         among: the GPUs that it can get; ``None`` for sets of our driver.
     """
 
@@ -48,6 +49,7 @@ class _Way:
     count: int
     match: str | None = None
     is_near: bool = True
+    has_nics: bool = True
     among: int | None = None
 
 
@@ -66,6 +68,10 @@ class Claims:
         is_vague = offered.has_lists and not self._matches_lists
         unmatched = {NUMA_NODE} if offered.has_wide_lists or is_vague else set()
         self._layout = layout = Layout(snapshot, offered.gpus - unmatched)
+        is_matched = self._is_usable(NUMA_NODE, offered.nics, is_strict=self._is_strict)
+        if options.nic_driver is not None and is_matched and not self.has_pairs:
+            nodes = {hca.numa_node for hca in snapshot.hcas or ()}
+            self._layout = layout = Layout(snapshot, offered.gpus - unmatched, nodes)
         count = layout.everyone.bit_count()
         if not count:
             cure = "name a source with PCI addresses: a snapshot, or ResourceSlices"
@@ -159,16 +165,32 @@ class Claims:
         found = (plain(self._layout, size),) if is_plain else ranked(self._layout, size)
         if PCI_BUS_ID not in self._offered.gpus:  # then none of them can be selected
             found = tuple(each for each in found if each.among == self._layout.everyone)
-        for each in found[:-1]:
-            yield self._way(each, self._name(each))
         last = self._way(found[-1], self._name(found[-1]))
         if is_plain:
             yield last
             return
+        ways = [way for each in found[:-1] for way in self._split(each)]
         # GPUs of one place have near devices anywhere; the last way has no constraint.
-        if len(found) < MOST and any(self._near(last)):
-            yield replace(last, name="near")
+        ways += (
+            replace(way, name=way.name.replace(last.name, "near"))
+            for way in self._split(found[-1])
+            if any(self._near(way))
+        )
+        yield from ways[: MOST - 1]
         yield replace(last, is_near=False)
+
+    def _split(self, each: Alternative) -> Iterator[_Way]:
+        """Yield the way of *each*: first near NICs, then apart, where some of its places have none.
+
+        Otherwise the NIC would be anywhere even while GPUs of a place with NICs are free.
+        """
+        way = self._way(each, self._name(each))
+        attribute = None if self._options.nic_driver is None else self._nic_attribute(way)
+        if attribute is None or self._has_all(way, attribute, self._nic_places(attribute)):
+            yield way
+            return
+        yield replace(way, name=f"{way.name}-nic")
+        yield replace(way, has_nics=False)
 
     def partition(self, size: int) -> str | None:
         """Return the attribute of partitions of *size* GPUs, where Fabric Manager has them.
@@ -186,7 +208,7 @@ class Claims:
         )
 
     def _ways_to_sets(self, size: int) -> Iterator[_Way]:
-        """Yield the ways to GPUs of our driver: a set, in the best order, else single ones."""
+        """Yield the ways to GPUs of our driver: a set, else the best single GPUs, else any."""
         singles = _Way(name="singles", request=self._request(size), count=size, is_near=False)
         condition = f'device.attributes["{DRIVER}"].gpus == {size}'
         request = {**self._request(1, condition), "deviceClassName": SETS}
@@ -194,7 +216,13 @@ class Claims:
         if self._options.form == PLAIN:
             yield one if size > 1 and self._offered.has_sets is not False else singles
             return
-        for way in (singles,) if size == 1 else (one, singles):
+        mark = f'"{best_mark(size)}" in device.attributes["{DRIVER}"]'
+        best = replace(singles, name=f"best-{size}", request=self._request(size, mark))
+        has_sets = self._offered.has_sets if size > 1 else False
+        ways = [one] if has_sets is not False else []
+        if not has_sets and size < self._layout.everyone.bit_count():
+            ways.append(best)
+        for way in (*ways, singles):
             near = replace(way, name=f"{way.name}-near", is_near=True)
             if any(self._near(near)):
                 yield near
@@ -207,22 +235,31 @@ class Claims:
         if not way.is_near:
             return
         by = None if self._options.nic_driver is None else self._nic_attribute(way)
-        if by is not None:
+        if by is not None and way.has_nics:
             yield by, NIC_REQUEST
         if self._has_cpus_on_one_node(way, is_strict=self._is_strict):
             yield NUMA_NODE, f"{CPU_REQUEST}/near" if self._has_ways_to_cpus else CPU_REQUEST
 
     def _nic_attribute(self, way: _Way) -> str | None:
-        """Return the attribute that expresses that a NIC is near the GPUs of *way*."""
-        hcas = self._snapshot.hcas or ()
-        nodes = {hca.numa_node for hca in hcas}
-        roots = {hca.path.root for hca in hcas if hca.path is not None}
-        for name, places in ((NUMA_NODE, nodes), (PCIE_ROOT, roots)):
+        """Return the attribute that expresses that a NIC is near the GPUs of *way*.
+
+        If only some NUMA nodes of *way* have NICs, it gets GPUs of these.
+        """
+        for name in (NUMA_NODE, PCIE_ROOT):
+            places = self._nic_places(name)
             is_true = name == NUMA_NODE or self._has_true_roots
             is_usable = self._is_usable(name, self._offered.nics, is_strict=self._is_strict)
-            if is_true and is_usable and self._is_on_one(way, name, places):
+            is_part = name == NUMA_NODE and not self._is_strict
+            if is_true and is_usable and self._is_on_one(way, name, places, is_part=is_part):
                 return name
         return None
+
+    def _nic_places(self, name: str) -> "set[Any]":
+        """Return the values of the attribute *name* that NICs have."""
+        hcas = self._snapshot.hcas or ()
+        if name == NUMA_NODE:
+            return {hca.numa_node for hca in hcas}
+        return {hca.path.root for hca in hcas if hca.path is not None}
 
     @property
     def _is_strict(self) -> bool:
@@ -249,18 +286,34 @@ class Claims:
         nodes = {*cores.by_node} or {gpu.numa_node for gpu in self._snapshot.gpus}
         return self.cpu_devices(way.count) == 1 and self._is_on_one(way, NUMA_NODE, nodes)
 
-    def _is_on_one(self, way: _Way, name: str, others: "set[Any]") -> bool:
+    def _is_on_one(
+        self, way: _Way, name: str, others: "set[Any]", *, is_part: bool = False
+    ) -> bool:
         """Return whether the GPUs of *way* have one value of the attribute *name*.
 
-        Only values shared with *others*, devices of another kind, count.
+        It must be shared with *others*, devices of another kind; with *is_part*, one of the values
+        that the way can lead to.
         """
-        masks = self._layout.places.get(name, ())
         if way.among is None:  # any set: the constraint leaves those out that are on several places
-            return any(mask.bit_count() >= way.count for mask in masks)
-        touched = [mask for mask in masks if mask & way.among]
-        has_all = all(self._place(mask, name) in others for mask in touched)
+            return any(mask.bit_count() >= way.count for mask in self._layout.places.get(name, ()))
+        touched = self._touched(way, name)
+        shared = [mask for mask in touched if self._place(mask, name) in others]
+        is_shared = any((mask & way.among).bit_count() >= way.count for mask in shared)
+        if not is_part or not is_shared:
+            is_shared = bool(touched) and touched == shared
         is_on_one = len(touched) == 1 or way.count == 1 or way.match == name
-        return bool(touched) and has_all and (is_on_one or self._is_by_root(way, masks))
+        masks = self._layout.places.get(name, ())
+        return is_shared and (is_on_one or self._is_by_root(way, masks))
+
+    def _has_all(self, way: _Way, name: str, others: "set[Any]") -> bool:
+        """Return whether *others* have all values of the attribute *name* that *way* can get."""
+        return all(self._place(mask, name) in others for mask in self._touched(way, name))
+
+    def _touched(self, way: _Way, name: str) -> list[int]:
+        """Return the places by the attribute *name* that *way* can get GPUs of."""
+        if way.among is None:
+            return []
+        return [mask for mask in self._layout.places.get(name, ()) if mask & way.among]
 
     def _is_by_root(self, way: _Way, masks: Sequence[int]) -> bool:
         """Return whether the GPUs of *way* share a PCIe root, and so one of *masks*."""
@@ -375,23 +428,50 @@ class Claims:
         requests: list[dict[str, Any]] = []
         constraints: list[dict[str, Any]] = []
         is_whole = size == self._layout.everyone.bit_count() and PCI_BUS_ID in self._offered.gpus
+        mates = self._mates(size, is_whole=is_whole)
         for number, at in enumerate(positions(self._layout.everyone)[:size]):
-            condition = self._condition(1 << at) if is_whole else None
             gpu, nic = f"gpu-{number}", f"nic-{number}"
-            requests.append({"name": gpu, "exactly": self._request(1, condition)})
+            request = self._request(1, self._condition(1 << at) if is_whole else None)
+            if gpu in mates and not self._is_strict:
+                ways = [{"name": "near", **request}, {"name": "any", **request}]
+                requests.append({"name": gpu, "firstAvailable": ways})
+            else:
+                requests.append({"name": gpu, "exactly": request})
             of_nic = {**self._request(1), "deviceClassName": self._options.nic_class}
             requests.append({"name": nic, "exactly": of_nic})
             constraints.append(_equal(PCIE_ROOT, gpu, nic))
-        names = [request["name"] for request in requests[::2]]
-        is_on_one = NUMA_NODE in self._layout.shared and self.fits_numa_node(size)
+        for first, others in mates.items():
+            if self._is_strict:
+                constraints.append(_equal(NUMA_NODE, first, *others))
+            else:
+                constraints += (_equal(NUMA_NODE, f"{first}/near", other) for other in others)
         requests += self._cpus(size)
+        return _devices(requests, [*constraints, *self._apart(size)])
+
+    def _mates(self, size: int, *, is_whole: bool) -> Mapping[str, Sequence[str]]:
+        """Return the requests that are on the NUMA node of another one, by that one.
+
+        GPUs are together by as many as a NUMA node has, so that the claim spans few nodes. Only the
+        first of them has alternatives: each other one matches the first alternative of it. So they
+        are all on one node, or, where no node has as many free, anywhere. One constraint over all
+        of them would bind the others to each other in every alternative.
+        """
+        has_nodes = NUMA_NODE in self._layout.shared and len(self.numa_sizes) > 1
+        room = max(self.numa_sizes) if has_nodes else 1
+        is_on_one = has_nodes and self.fits_numa_node(size)
+        names = [f"gpu-{number}" for number in range(size)]
+        groups: dict[str, Sequence[str]] = {}
+        if is_on_one or (room > 1 and not is_whole and not self._is_strict):
+            groups = {
+                names[at]: names[at + 1 : at + room]
+                for at in range(0, size, room)
+                if names[at + 1 : at + room]
+            }
         match = NUMA_NODE if is_on_one else None
         way = _Way(name="", request={}, count=size, match=match, among=self._layout.everyone)
-        if self._has_cpus_on_one_node(way, is_strict=True):
-            names.append(CPU_REQUEST)
-        if is_on_one or CPU_REQUEST in names:
-            constraints.append(_equal(NUMA_NODE, *names))
-        return _devices(requests, [*constraints, *self._apart(size)])
+        if self._has_cpus_on_one_node(way, is_strict=self._is_strict):
+            groups = {names[0]: [*names[1:], CPU_REQUEST]}
+        return groups
 
     def fits_numa_node(self, size: int) -> bool:
         """Return whether *size* GPUs, more than one, have room on one of several NUMA nodes."""

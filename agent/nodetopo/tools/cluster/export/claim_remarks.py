@@ -138,7 +138,7 @@ def _set_remarks(shape: Shape, specs: Specs, options: ClaimOptions) -> Iterator[
     when = "from Kubernetes 1.37 on, or with `dra-devices: sets`"
     if shape.offered.has_sets is False:
         text = f"{shape.title}: no sets are published, which {DRIVER} has {when}"
-        yield hint(f"{text}: claims get single GPUs in the order of placement")
+        yield hint(f"{text}: claims get the single GPUs that it marks as the best")
     elif shape.offered.has_sets is None and options.form == PLAIN:
         yield hint(f"{shape.title}: {DRIVER} publishes sets {when}: elsewhere these claims wait")
 
