@@ -54,7 +54,8 @@ def _rails(snapshot: Snapshot) -> list[Hca]:
         fastest = max(_most(hca, hcas) for hca in near.hcas)
         shown = [hca for hca in near.hcas if _most(hca, hcas) == fastest > 0]
         silent = [hca for hca in near.hcas if not _most(hca, hcas)]
-        groups[at] = [hca for hca in silent if _leads(hca, shown, fastest, hcas)] or groups[at]
+        leading = [hca for hca in silent if shown and _leads(hca, shown, fastest, hcas)]
+        groups[at] = leading or groups[at]
     layers = [layer for group in groups for layer in {_layer(hca) for hca in group} if layer]
     usual = max(sorted(layers, reverse=True), key=layers.count, default=None)
     return [
@@ -129,7 +130,14 @@ class Machine:
         self._replace(measured)
         self.nodes = [self._node(position) for position in range(len(self.gpus))]
         self.sockets = [self._socket(node) for node in self.nodes]
-        self.models = [(g.product, g.memory_mib, g.compute_capability) for g in self.gpus]
+        self.models = [
+            tuple(
+                getattr(gpu, name)
+                for name in ("product", "memory_mib", "compute_capability")
+                if all(getattr(other, name) is not None for other in self.gpus)
+            )
+            for gpu in self.gpus
+        ]
         self._rank_hcas()
         self.groups = set(self._groups())
 

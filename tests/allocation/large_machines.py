@@ -209,7 +209,8 @@ def gaps(random: Random, count: int) -> Snapshot:
 def mixed(random: Random, count: int) -> Snapshot:
     """Any of the kinds with GPUs of several models and fewer HCAs, on one socket or anywhere."""
     whole = random.choice((pcie, nvswitch, bridged, mesh))(random, count)
-    names, block = ("A100", "L4", None), random.choice((1, 2, count // 2))
+    last = random.choice(("H100", "H100", "H100", None))  # None: no product tells GPUs apart
+    names, block = ("A100", "L4", last), random.choice((1, 2, count // 2))
     order = random.sample(range(count), count) if random.random() < 0.5 else range(count)
     models = {gpu: names[at // block % random.choice((2, 3))] for at, gpu in enumerate(order)}
     gpus = tuple(replace(gpu, product=models[gpu.index]) for gpu in whole.gpus)

@@ -9,6 +9,7 @@ from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Gpu
+from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
 from tests.strategies import node
 
@@ -157,3 +158,35 @@ def test_the_worth_of_a_set_begins_with_what_the_policy_compares_first(policy: P
     allocator, ids = Allocator(H100, Rules(policy=policy)), [gpu.id for gpu in H100.gpus]
     best = allocator.allocate(available=ids, size=2).chosen
     assert allocator.worth(best) == min(allocator.worth(it) for it in combinations(ids, 2))
+
+
+def test_of_sets_as_wide_one_of_a_single_model_is_taken() -> None:
+    """A job on a mixed set has the smaller memory and the slower GPU everywhere."""
+    flat = node(numa=[0, 0, 0, 0], sockets={0: 0})
+    models = ("NVIDIA A100 80GB PCIe", "NVIDIA L4", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
+    gpus = tuple(replace(g, product=name) for g, name in zip(flat.gpus, models, strict=True))
+    mixed = Allocator(replace(flat, gpus=gpus))
+
+    def best(*free: int) -> tuple[int, ...]:
+        return mixed.allocate(available=[gpus[gpu].id for gpu in free], size=2).indices
+
+    assert [best(0, 1, 2, 3), best(0, 1, 2), best(0, 1, 3), best(0, 1)] == [
+        (0, 3),
+        (1, 2),
+        (0, 3),
+        (0, 1),
+    ]
+
+
+@pytest.mark.parametrize(("hcas", "gpu"), [((0, 0, 0, 1), 2), ((0, 1, 1, 1), 0), ((0, 1), 0)])
+def test_a_request_for_one_gpu_leaves_the_socket_with_more_hcas_whole(
+    hcas: tuple[int, ...], gpu: int
+) -> None:
+    def near(numa: int) -> dict[int, Closeness]:
+        return {gpu: Closeness.NODE if gpu // 2 == numa else Closeness.SYS for gpu in range(4)}
+
+    board = node(
+        numa=[0, 0, 1, 1], sockets={0: 0, 1: 1}, hcas=[near(n) for n in hcas], hca_numa=list(hcas)
+    )
+    answer = Allocator(board).allocate(available=[gpu.id for gpu in board.gpus], size=1)
+    assert answer.indices == (gpu,)

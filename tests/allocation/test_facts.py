@@ -1,10 +1,12 @@
 """What placement reads of a node: lanes as trained, and HCAs whose ports carry data."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nodetopo.allocation.facts import facts
+from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import C2c
 from nodetopo.model.hca import HcaPort
 from nodetopo.model.nvlink import Closeness
@@ -89,3 +91,23 @@ def test_a_node_whose_hcas_are_all_down_is_as_one_without() -> None:
 
 def test_the_reach_of_a_gpu_is_the_sum_of_its_hops() -> None:
     assert facts(node(numa=[0, 0, 1])).reach == (180 + 140, 180 + 140, 140 + 140)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "models"),
+    [
+        ("product", "NVIDIA L4", (0, 0, 2, 0)),
+        ("memory_mib", 23034, (0, 0, 2, 0)),
+        ("compute_capability", (8, 9), (0, 0, 2, 0)),
+        ("product", None, (0, 0, 0, 0)),
+        ("memory_mib", None, (0, 0, 0, 0)),
+        ("compute_capability", None, (0, 0, 0, 0)),
+    ],
+)
+def test_gpus_differ_in_their_model_by_what_is_known_of_all(
+    fact: str, value: object, models: tuple[int, ...]
+) -> None:
+    whole = machine("a100-pcie-4")
+    changes: dict[str, Any] = {fact: value}
+    gpus = tuple(replace(gpu, **changes) if gpu.index == 2 else gpu for gpu in whole.gpus)
+    assert facts(replace(whole, gpus=gpus)).models == models

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetopo.deviceplugin.devices import PluginDevice, copies, list_bytes
+from nodetopo.deviceplugin.devices import MOST_BYTES, PluginDevice, copies, list_bytes
 from nodetopo.deviceplugin.resources import MigStrategy, Rules, Shared, offer
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.deviceplugin.stream import device_list
@@ -89,6 +89,18 @@ def test_a_refused_number_of_replicas_leaves_the_last_one() -> None:
     lost = {WHOLE.gpus[0].id: GpuHealth(is_healthy=False)}
     (kept,) = offer(WHOLE, rules(gpu=50_000), {}, lost, last).resources
     assert sum(device.is_healthy for device in kept.devices) == 28
+
+
+def test_replicas_that_no_longer_fit_become_fewer_and_never_none() -> None:
+    """The same number takes more bytes once NUMA nodes are reported."""
+    asked = rules(gpu=8_000)
+    before = offer(WHOLE, replace(asked, numa=NumaReport.NONE), {}).resources
+    found = offer(WHOLE, asked, {}, last=before)
+    assert counts(found) == {GPU: 8 * 7_960}
+    assert [refusal.resource for refusal in found.refusals] == [GPU]
+    fewer = [(device, 7_961) for device in offer(WHOLE, Rules(), {}).resources[0].devices]
+    assert list_bytes(fewer, NumaReport.NUMA) > MOST_BYTES
+    assert counts(offer(WHOLE, asked, {}, last=found.resources)) == counts(found)
 
 
 @pytest.mark.parametrize("numa", NumaReport)

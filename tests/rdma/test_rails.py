@@ -141,6 +141,18 @@ def test_rails_that_are_all_down_are_still_the_rails(
     assert (usable_cards(board) == ()) is are_rails
 
 
+def test_where_no_card_shows_a_rate_all_of_them_stay() -> None:
+    board = roce_board(2, 1, stated=40.0)
+    off = HcaPort(number=1, state="DOWN", layer=LinkLayer.ETHERNET)
+    new = PciFunction(pci_class="020000", vendor="15b3", device="ffff")
+    hcas = tuple(
+        replace(hca, ports=(off,), function=new if hca.name.startswith("fast") else hca.function)
+        for hca in board.hcas or ()
+    )
+    rails = named(replace(board, hcas=hcas), network_cards(replace(board, hcas=hcas)))
+    assert len(rails) == 6
+
+
 def test_unused_ports_of_a_chip_that_is_no_faster_take_no_rails_place() -> None:
     board = roce_board(4, 1, stated=40.0)
     idle = PciFunction(pci_class="020000", vendor="14e4", device="16d7")  # 25 Gb/s

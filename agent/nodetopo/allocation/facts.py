@@ -7,7 +7,7 @@ can cost a set its rank but never raise it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, compress
 from types import MappingProxyType
 
 from nodetopo.model.gpu import Gpu
@@ -84,7 +84,7 @@ class Facts:
         is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
         numa, sockets: the NUMA node and the CPU socket of each GPU.
         models: the position of the first GPU with the same product, memory and compute capability.
-            Where all GPUs lack one of these, it tells none apart.
+            What is unknown of any GPU tells none apart.
         hcas: the nearest rails of each GPU that are not down, as a bit mask: HCAs for storage and
             management are none (:mod:`nodetopo.rdma.rails`).
         is_far: whether all of these HCAs are on another socket.
@@ -154,7 +154,7 @@ def facts(snapshot: Snapshot) -> Facts:
         return "socket", socket_by_node[node[1]]
 
     sockets = tuple(map(socket, numa))
-    models = [(gpu.product, gpu.memory_mib, gpu.compute_capability) for gpu in gpus]
+    models = _models(gpus)
     hcas = usable_hcas(snapshot)
     nearest = nearest_hcas(snapshot, hcas)
     masks, is_far, steps = [], [], []
@@ -183,6 +183,13 @@ def facts(snapshot: Snapshot) -> Facts:
         hca_steps=tuple(steps),
         partitions=_partitions(indices, closeness, is_switched=is_switched),
     )
+
+
+def _models(gpus: Sequence[Gpu]) -> list[tuple[object, ...]]:
+    """Return what GPUs of one model have in common; a call that failed makes no other model."""
+    told = [(gpu.product, gpu.memory_mib, gpu.compute_capability) for gpu in gpus]
+    known = [None not in column for column in zip(*told, strict=True)]
+    return [tuple(compress(row, known)) for row in told]
 
 
 def usable_hcas(snapshot: Snapshot) -> tuple[Hca, ...]:

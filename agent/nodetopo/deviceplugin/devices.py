@@ -1,7 +1,8 @@
 """The devices offered to the kubelet, and the remembered state of their GPUs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -119,6 +120,11 @@ def replicas_problem(count: int) -> InputError | None:
     """
     gpu = PluginDevice(id="GPU-00000000-0000-0000-0000-000000000000")
     return size_problem([(gpu, count)], NumaReport.NONE, "its replicas")
+
+
+def most_that_fit(count: int, size: Callable[[int], int]) -> int:
+    """Return the greatest number up to *count* of which *size* is no more than a kubelet reads."""
+    return bisect_right(range(count + 1), MOST_BYTES, key=size) - 1
 
 
 def list_bytes(devices: Copies, numa: NumaReport) -> int:

@@ -18,7 +18,9 @@ from nodetopo.deviceplugin.devices import (
     capabilities,
     copies,
     is_excluded,
+    list_bytes,
     matches,
+    most_that_fit,
     size_problem,
     with_nodes,
 )
@@ -163,7 +165,7 @@ def offer(
     for name, unshared in units.items():
         own = with_nodes([device for device, _ in unshared], snapshot)
         gpu_of = {device.id: gpu for device, gpu in unshared}
-        before = [one.shared for one in last if one.unshared_name == name]
+        before = [_fitting(one, own, rules) for one in last if one.unshared_name == name]
         for shared in (rules.shared.get(name), *before):
             count = None if shared is None else shared.replicas
             problem = size_problem([(device, count) for device in own], rules.numa, "its replicas")
@@ -182,6 +184,18 @@ def offer(
         refusals=tuple(refusals),
         unused_exclusions=tuple(unused) if snapshot.gpus else (),
     )
+
+
+def _fitting(last: Resource, own: Sequence[PluginDevice], rules: Rules) -> Shared | None:
+    """Return how *last* was shared, less often if *own* has become a longer list."""
+    shared = last.shared
+    if shared is None:
+        return None
+
+    def size(count: int) -> int:
+        return list_bytes([(device, count) for device in own], rules.numa)
+
+    return replace(shared, replicas=most_that_fit(shared.replicas, size))
 
 
 def _resource(

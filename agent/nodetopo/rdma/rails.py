@@ -102,8 +102,11 @@ def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
         leading = {
             at
             for at in silent
-            if _stated(hcas[at]) > (fastest or 0)
-            or (models[_model(hcas[at]) or at] > common and _chip(hcas[at]) > (fastest or 0))
+            if fastest is not None
+            and (
+                _stated(hcas[at]) > fastest
+                or (models[_model(hcas[at]) or at] > common and _chip(hcas[at]) > fastest)
+            )
         }
         if group := leading or silent | usual:
             nearest[gpu.index] = frozenset(group)

@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from nodetopo.deviceplugin.devices import PluginDevice, copies, size_problem, with_nodes
+from nodetopo.deviceplugin.devices import (
+    PluginDevice,
+    copies,
+    list_bytes,
+    most_that_fit,
+    size_problem,
+    with_nodes,
+)
 from nodetopo.deviceplugin.resources import Refusal
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.model.digits import is_digits
@@ -122,7 +129,16 @@ def offer_hcas(
             ],
             snapshot,
         )
-        before = [replace(asked, most=one.pool.most) for one in last if one.name == asked.resource]
+
+        def size_of(most: int) -> int:
+            tokens = _tokens(replace(asked, most=most), len(own))  # noqa: B023 - called at once
+            return list_bytes(list(zip(whole, tokens, strict=True)), numa)  # noqa: B023 - likewise
+
+        before = [
+            replace(asked, most=most_that_fit(one.pool.most, size_of))
+            for one in last
+            if one.name == asked.resource
+        ]
         for pool in (asked, *before):
             tokens = tuple(_tokens(pool, len(own)))
             size = size_problem(list(zip(whole, tokens, strict=True)), numa, "rdmaHcaMax")
