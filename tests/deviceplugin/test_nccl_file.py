@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodetopo.deviceplugin.nccl_file import NcclHints
+from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.nccl.container import container_xml
 from tests.deviceplugin.machines import node
 
@@ -23,6 +24,15 @@ def test_a_snapshot_without_gpus_is_no_news(tmp_path: Path) -> None:
     hints = NcclHints(DIRECTORY, host_root=tmp_path)
     hints.update(DGX)
     assert hints.update(replace(DGX, gpus=())) == ()
+    assert written(tmp_path) == container_xml(DGX)
+
+
+def test_gpus_that_are_only_remembered_are_no_news(tmp_path: Path) -> None:
+    hints = NcclHints(DIRECTORY, host_root=tmp_path)
+    hints.update(DGX)
+    closed = ProbeIssue(probe="nvml", subject="", reason="closed")
+    bare = tuple(replace(gpu, path=None) for gpu in DGX.gpus)
+    assert hints.update(replace(DGX, gpus=bare, hcas=(), issues=(closed,))) == ()
     assert written(tmp_path) == container_xml(DGX)
 
 

@@ -18,8 +18,10 @@ from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kubeapi.slices import SliceWatch
 from nodetopo.machines.bundled import machine
 from nodetopo.model.dra import DRIVER
+from nodetopo.model.gpu import Gpu
 from nodetopo.model.gpu_health import GpuHealth, HealthView
 from nodetopo.model.notice import Notice
+from nodetopo.model.probe_issue import ProbeIssue
 from tests.components.dra.fake_slices import FakeSliceApi
 from tests.components.dra.test_held import Clock, Kubelet, by_claim, pod
 from tests.components.gpus.plugin_sets import serving_node
@@ -416,6 +418,31 @@ def test_a_claim_that_comes_before_the_first_scan_waits_for_it(
     again.settle()
     asking.join(60)
     assert done == ["2"]
+
+
+def test_slices_stay_until_nvml_was_read_by_the_process_that_renews_them(
+    start: Start, api: FakeSliceApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that starts while the driver must be free knows the GPUs of its file alone."""
+    node = start()
+    api.show()
+    node.settle()
+    node.loop.close()
+    before, plugins = dict(api.devices), node.loop._plugins
+    assert plugins.has_read
+    assert plugins.published is not None
+    bare = tuple(Gpu(index=gpu.index, uuid=gpu.uuid) for gpu in plugins.published.gpus)
+    monkeypatch.setattr(plugins, "_gpus", bare)
+    monkeypatch.setattr(plugins, "_has_read", False)
+    closed = ProbeIssue(probe="nvml", subject="", reason="closed")
+    plugins.take(replace(DGX, gpus=(), issues=(closed,)))
+    again = start()
+    again.settle()
+    assert api.devices == before
+    plugins.take(DGX)
+    again.settle()
+    assert plugins.has_read
+    assert api.devices.keys() == before.keys()
 
 
 @pytest.mark.parametrize("off", ["", "lists"])

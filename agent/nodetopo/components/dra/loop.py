@@ -215,7 +215,9 @@ class DraLoop(PeriodicLoop):
         groups = self._ordered(pool, self._conditions(pool, slices))
         # A kubelet that starts deletes all slices of the node, and an unregistered driver would
         # leave pods waiting. Of two processes the newer one writes.
-        is_quiet = slices is None or self._newer is not None or not self._served.is_answered
+        # GPUs that are remembered lack most attributes, which claims select by.
+        is_ours = self._newer is None and self._plugins.has_read
+        is_quiet = slices is None or not is_ours or not self._served.is_answered
         if slices is None or is_quiet or not self.is_registered:
             return TICK_S
         return self._keep_published(pool, groups, slices)

@@ -96,6 +96,7 @@ class PluginSet:
         self._files = HandOverFiles(is_simulated=is_simulated)
         self._taken: Snapshot | None = None
         self._published: Snapshot | None = None
+        self._has_read = False
         self._keeper = PluginKeeper[ServedResource]()
         self._log_warnings()
 
@@ -121,6 +122,11 @@ class PluginSet:
     def published(self) -> Snapshot | None:
         """The snapshot with lost GPUs; a new object only if more than its time differs."""
         return self._published
+
+    @property
+    def has_read(self) -> bool:
+        """Whether NVML was read since the start; until then GPUs are those of the file."""
+        return self._has_read
 
     def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
         """Return the GPUs of *snapshot* that the settings do not exclude."""
@@ -299,6 +305,8 @@ class PluginSet:
         plan = self._plan
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
+        is_unread = any(issue.is_whole for issue in snapshot.issues)
+        self._has_read = self._has_read or bool(snapshot.gpus) or not is_unread
         if self._published is None or replace(self._published, captured_at=None) != replace(
             known, captured_at=None
         ):
