@@ -2,8 +2,9 @@
 
 A Markdown table. Peers are NVIDIA's: the device plugin and GPU Feature Discovery, and the library
 go-gpuallocator, built from the Go proxy as the lab builds them. Both plugins run on the same fake
-driver and answer the same stand-in for a kubelet, one after the other. Figures depend on the
-machine and what else it does: the ratio says more than the figures. Needs root, as the lab does.
+driver and answer the same stand-in for a kubelet, one after the other; ours with the dependencies
+of the image alone, and with compiled modules. Figures depend on the machine and what else it does:
+the ratio says more than the figures. Needs root, as the lab does.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine
 from nodetopo.model.kubernetes import GPU_RESOURCE
 from tests.bench import cli_cost, irregular, trace_gates
+from tests.bench.footprint_lab import runtime_python
 from tests.bench.latency import in_process, through_grpc
 from tests.bench.latency_rows import Row, requests, shared_on_irregular, switched, whole
 from tests.bench.machines import bench_machine, odd_box, random_box
@@ -45,6 +47,8 @@ ROOT = Path(__file__).parents[2]
 
 SETTLED_S = 20.0
 """After the registration, before memory is taken; our loops that start late do so within 10."""
+
+WHOLE_GPUS = Case(machine="", amounts={GPU_RESOURCE: 8}).config
 
 RESTARTS = 1000
 
@@ -178,10 +182,9 @@ class Plugin:
 
 def plugin(desk: Desk, *, is_ours: bool, number: int, idle_s: float) -> Plugin:
     """Run one of the two plugins and measure it."""
-    config = Case(machine="", amounts={GPU_RESOURCE: 8}).config
     run: Callable[..., AbstractContextManager[Kubelet]]
     run = desk.with_ours if is_ours else desk.with_nvidia
-    with run(config, [GPU_RESOURCE]) as kubelet:
+    with run(WHOLE_GPUS, [GPU_RESOURCE]) as kubelet:
         program = (desk.ours if is_ours else desk.nvidia)._program
         assert program is not None
         pid = program.process.pid
@@ -228,8 +231,10 @@ def cpu_s(pid: int) -> float:
 def plugins(number: int, idle_s: float) -> Iterator[Line]:
     """Measure our daemon and NVIDIA's plugin on the same machine, one after the other."""
     with tempfile.TemporaryDirectory(prefix="nt-") as folder:
-        desk = Desk(Path(folder) / "d", of_shape(SHAPE))
+        desk = Desk(Path(folder) / "d", of_shape(SHAPE), python=runtime_python())
         try:
+            with desk.with_ours(WHOLE_GPUS, [GPU_RESOURCE]):
+                pass  # compiles the modules
             ours = plugin(desk, is_ours=True, number=number, idle_s=idle_s)
             peer = plugin(desk, is_ours=False, number=number, idle_s=idle_s)
         finally:

@@ -6,6 +6,7 @@ its service account. Three daemons: one without an API server, one as ``deploy/d
 it, and one with everything on. Another checkout is measured beside this one, in turns.
 """
 
+import argparse
 import os
 import shlex
 import signal
@@ -87,7 +88,7 @@ def measure(checkouts: Sequence[Path]) -> Iterator[tuple[str, Path, Cost]]:
         for project in ("node-resource-topology", "nfd"):
             crds.install(cluster.api, project)
         node = cluster.add_node("h100", SHAPE)
-        command = (str(runtime_python()), "-m", "nodetopo")
+        command = (str(runtime_python()), "-Xno_debug_ranges", "-m", "nodetopo")  # Dockerfile
         with tempfile.TemporaryDirectory(prefix="nt-") as folder:
             account = Account(cluster.api, cluster.api.token, Path(folder))
             for checkout in checkouts:  # compiles the modules
@@ -248,13 +249,26 @@ HEADER = f"{'':32}" + "".join(
 )
 
 
-def main() -> None:
-    """Print the table, of this checkout and of the one that is given."""
-    others = [Path(name).resolve() for name in sys.argv[1:]]
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, of this checkout and of those that are given."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.footprint_lab",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkout", nargs="*", type=_checkout, help="measured beside this one")
+    others = parser.parse_args(arguments).checkout
     print(HEADER)
     for kind, checkout, cost in measure([ROOT, *others]):
         name = "this checkout" if checkout == ROOT else checkout.name
         print(row(kind, name, cost), flush=True)
+
+
+def _checkout(name: str) -> Path:
+    path = Path(name).resolve()
+    if not (path / "agent" / "nodetopo").is_dir():
+        raise argparse.ArgumentTypeError(f"{name} is no checkout: no agent/nodetopo in it")
+    return path
 
 
 if __name__ == "__main__":

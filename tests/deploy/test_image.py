@@ -104,6 +104,7 @@ def test_the_image_starts_an_isolated_python_that_loses_no_sigterm() -> None:
     assert start[:3] == ["env", "--block-signal=TERM", "/opt/nodetopo/bin/python"]
     options = start[3 : start.index("-m")]
     assert "I" in "".join(options)
+    assert "Xno_debug_ranges" in "".join(options)  # as the bench of the footprint starts it
     assert start[start.index("-m") :] == ["-m", "nodetopo"]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from nodetopo.deviceplugin import service
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.service import InformedPrefer, Prefer
 from tests.deviceplugin.machines import GPUS
 from tests.deviceplugin.raw_client import Client, serving
-from tests.generous_deadlines import GENEROUS
+from tests.generous_deadlines import GENEROUS, PATIENCE_S
 
 
 @pytest.fixture
@@ -112,3 +113,44 @@ def test_a_question_to_the_kubelet_is_waited_for_beyond_the_deadline_of_a_choice
     with serving(prefer=InformedPrefer(ask, prefer), deadlines=deadlines) as served:
         assert served.preferred(["GPU-0", "GPU-1", "GPU-2"], [], 1) == ("GPU-2",)
         assert served.servicer.unchosen == 0
+
+
+def _has_deadline(served: Client, seen: list[str], size: int) -> bool:
+    """Ask for *size* devices; return whether they were chosen in a thread with a deadline."""
+    assert len(served.preferred(["GPU-0", "GPU-1", "GPU-2"], [], size)) == size
+    return seen[-1] == "deadline call"
+
+
+def test_a_size_that_was_quick_has_no_deadline_until_the_next_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[str]()
+
+    def prefer(available: Sequence[str], _required: Sequence[str], size: int) -> Sequence[str]:
+        seen.append(current_thread().name)
+        return available[:size]
+
+    monkeypatch.setattr(service, "QUICK_S", PATIENCE_S)
+    with serving(prefer=prefer) as served:
+        found = [_has_deadline(served, seen, size) for size in (1, 1, 2, 2, 1)]
+        assert found == [True, False, True, False, False]
+        served.servicer.update(served.servicer.devices)  # what the choice needs may be others
+        assert [_has_deadline(served, seen, 1) for _ in range(2)] == [True, False]
+        monkeypatch.setattr(service, "QUICK_S", -1.0)  # none is quick
+        assert [_has_deadline(served, seen, 1) for _ in range(3)] == [False, True, True]
+
+
+def test_a_choice_that_began_before_a_list_makes_no_size_quick_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[str]()
+
+    def prefer(available: Sequence[str], _required: Sequence[str], size: int) -> Sequence[str]:
+        seen.append(current_thread().name)
+        if len(seen) == 1:
+            client.servicer.update(client.servicer.devices)
+        return available[:size]
+
+    monkeypatch.setattr(service, "QUICK_S", PATIENCE_S)
+    with serving(prefer=prefer) as client:
+        assert [_has_deadline(client, seen, 1) for _ in range(3)] == [True, True, False]

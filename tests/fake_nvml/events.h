@@ -6,6 +6,9 @@
  * Where a file `registered` exists, each registration adds a line to it: `<pid> <gpu> <types>`,
  * and each set that is freed adds `<pid> freed`.
  *
+ * A wait sleeps until the directory changes, as a driver's does until there is an event; where no
+ * watch can be had, it looks every 100 ms.
+ *
  * Included once, by libnvidia-ml.c.
  */
 enum { TIMEOUT = 10, POLL_MS = 100, NO_INSTANCE = -1 };
@@ -22,7 +25,7 @@ typedef struct {
 
 typedef struct {
     unsigned long long types[MAX_GPUS]; /* registered ones */
-    int file, is_registered;
+    int file, watch, is_registered;
     off_t at;
     EventData event; /* handed out `left` more times */
     unsigned long long left;
@@ -45,12 +48,24 @@ static void tell(const char *format, ...) {
     close(file);
 }
 
+/* Returns -1 where there is no watch. */
+static int watch_machine(void) {
+    const char *directory = getenv("NODETOPO_FAKE_NVML");
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watch >= 0 && inotify_add_watch(watch, directory ? directory : "/", IN_MODIFY | IN_CREATE) < 0) {
+        close(watch);
+        return -1;
+    }
+    return watch;
+}
+
 int nvmlEventSetCreate(EventSet **to) {
     int is_garbage, code = enter("nvmlEventSetCreate", -1, &is_garbage);
     if (code != -1) return code;
     *to = calloc(1, sizeof **to);
     if (!*to) abort();
     (*to)->file = -1;
+    (*to)->watch = watch_machine();
     return SUCCESS;
 }
 
@@ -59,6 +74,7 @@ int nvmlEventSetFree(EventSet *set) {
     if (code != -1) return code;
     tell("%d freed\n", getpid());
     if (set->file >= 0) close(set->file);
+    if (set->watch >= 0) close(set->watch);
     free(set);
     return SUCCESS;
 }
@@ -138,15 +154,27 @@ static int next_event(EventSet *set, EventData *to) {
     return 1;
 }
 
+static long long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
 static int wait_for_event(const char *function, EventSet *set, EventData *to, unsigned ms) {
     int is_garbage, code = enter(function, -1, &is_garbage);
     if (code != -1) return code;
     if (!set) return INVALID_ARGUMENT;
-    for (unsigned waited = 0; !next_event(set, to); waited += POLL_MS) {
-        if (waited >= ms) return TIMEOUT;
-        sleep_ms(POLL_MS);
+    long long left, end = now_ms() + ms;
+    for (;;) {
+        char changes[4096];
+        while (set->watch >= 0 && read(set->watch, changes, sizeof changes) > 0) continue;
+        if (next_event(set, to)) return SUCCESS;
+        left = end - now_ms();
+        if (left <= 0) return TIMEOUT;
+        if (set->watch < 0 && left > POLL_MS) left = POLL_MS;
+        struct pollfd change = {set->watch, POLLIN, 0};
+        poll(&change, 1, (int)(left < INT_MAX ? left : INT_MAX));
     }
-    return SUCCESS;
 }
 
 /* The older struct ends before the instances. */

@@ -23,7 +23,8 @@ _RECOVERY_S = 2
 class NodeAgent:
     """The agent of one node, outside of the kubelet's mount namespace.
 
-    A second one on the node has a *log_name* and a *home* of its own.
+    A second one on the node has a *log_name* and a *home* of its own. *python* runs it instead of
+    the interpreter of the tests; its compiled modules are kept, whatever the environment says.
     """
 
     def __init__(
@@ -36,7 +37,13 @@ class NodeAgent:
         kubeconfig: Path,
         processes: Processes,
         log_name: str = "agent",
+        python: Path | None = None,
     ) -> None:
+        self._python = python or Path(sys.executable)
+        self._environment = {"NODETOPO_FAKE_NVML": str(home / "nvml")}
+        if python is not None:
+            compiled = {"PYTHONPYCACHEPREFIX": str(home / "compiled")}
+            self._environment |= compiled | {"PYTHONDONTWRITEBYTECODE": ""}
         self._node_name = node_name
         self._program_name = f"{node_name}-{log_name}"
         self._host = host
@@ -71,8 +78,8 @@ class NodeAgent:
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._program = self._processes.start(
             self._program_name,
-            [sys.executable, "-m", "nodetopo", "run", *self._flags(), *extra_args],
-            environment={"NODETOPO_FAKE_NVML": str(self._nvml.directory)},
+            [self._python, "-m", "nodetopo", "run", *self._flags(), *extra_args],
+            environment=self._environment,
             directory=code / "agent",
             prefix=prefix,
         )

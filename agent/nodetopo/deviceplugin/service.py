@@ -3,8 +3,9 @@
 The kubelet sets no deadline on Allocate and GetPreferredAllocation and admits one pod at a
 time, so a call that waited for the driver or the disk would stop the whole node
 (kubernetes issues 117435, 129249, 130855). Only the choice among devices computes; it has a
-deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer. What a choice asks
-the kubelet itself is waited for (:mod:`nodetopo.probes.kubelet.gate`).
+deadline (:attr:`Deadlines.choice_s`), after which any valid set is the answer, unless a choice of
+this size was quick since the last scan (:data:`QUICK_S`). What a choice asks the kubelet itself is
+waited for (:mod:`nodetopo.probes.kubelet.gate`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,6 +40,11 @@ MOST_NAME_CHARS = 80
 
 MOST_WORKERS = 16
 """As many as gRPC has threads to call from; each call that hangs keeps one."""
+
+QUICK_S = 0.02
+"""A choice that took no longer has all that it needs computed: until the next list of devices, the
+next ones of its size take microseconds. They run in the call's own thread, because a deadline takes
+a second thread, and two more waits for a core on a busy node."""
 
 Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
@@ -109,6 +115,7 @@ class PluginServicer(service.DevicePluginServicer):
         self._looked_at = monotonic()
         self._allocations = AllocationLog(explain, log, deadlines.log_close_s, resource=resource)
         self._choices = DeadlineExecutor(deadlines.choice_s)
+        self._quick = set[int]()  # sizes; replaced at each list of devices
         self._stream = DeviceStream(answers.numa, deadlines.list_interval_s)
 
     @property
@@ -139,6 +146,7 @@ class PluginServicer(service.DevicePluginServicer):
         if monotonic() - self._looked_at >= self._node_lookup_s:
             self._answers.look()
             self._looked_at = monotonic()
+        self._quick = set()  # a scan can replace what choices have computed
         return self._stream.update(devices)
 
     def hang_up(self) -> None:
@@ -207,7 +215,7 @@ class PluginServicer(service.DevicePluginServicer):
             if isinstance(prefer, InformedPrefer):
                 prefer.ask(available, required, size)
                 prefer = prefer.prefer
-            ids = self._choices.call(prefer, available, required, size)
+            ids = self._choose(prefer, available, required, size)
             preferred = [name for name in ids if isinstance(name, str)]
             is_choice = True
         except TimeoutError as error:
@@ -220,6 +228,22 @@ class PluginServicer(service.DevicePluginServicer):
         self._allocations.answered(asked, chosen, is_choice=is_choice)
         self._log.debug("preferred allocation chosen", chosen=chosen, took_ms=took_ms)
         return chosen
+
+    def _choose(
+        self, prefer: Prefer, available: Sequence[str], required: Sequence[str], size: int
+    ) -> Sequence[str]:
+        """Return the choice of *prefer*, with a deadline unless this size is quick."""
+        quick = self._quick  # of before the choice: a list can replace it meanwhile
+        began = perf_counter()
+        if size in quick:
+            ids = prefer(available, required, size)
+        else:
+            ids = self._choices.call(prefer, available, required, size)
+        if perf_counter() - began <= QUICK_S:
+            quick.add(size)
+        else:
+            quick.discard(size)
+        return ids
 
     def _report_wait(self, waited_s: float) -> None:
         self._log.warning(

@@ -121,7 +121,8 @@ class Desk:
         ours: our daemon on it; it publishes nothing.
     """
 
-    def __init__(self, home: Path, layout: Layout) -> None:
+    def __init__(self, home: Path, layout: Layout, *, python: Path | None = None) -> None:
+        """Lay it out; *python* as :class:`NodeAgent` takes it."""
         self._home = home
         self._processes = Processes(home)
         self.host = host = _laid_out(home, layout)
@@ -135,6 +136,7 @@ class Desk:
             host=host,
             kubeconfig=home / "none",
             processes=self._processes,
+            python=python,
         )
         self.nvml = FakeNvml(home / "nvml", layout.nvml)
         self._socket_dir = self.ours.socket_dir

@@ -17,8 +17,10 @@ import pytest
 
 from nodetopo.model.nvml_event import EventKind, NvmlEvent
 from nodetopo.probes.nvml import events as nvml_events
+from nodetopo.probes.nvml.child import GRACE_S
 from nodetopo.probes.nvml.events import EventListener, EventsRefused
 from nodetopo.probes.nvml.reading import read_nvml
+from nodetopo.probes.nvml.supervisor import RETIRE_S
 from nodetopo.probes.nvml.tally import FLUSH_S
 from tests.deviceplugin.eventually import eventually
 from tests.fake_nvml.build import NAME
@@ -27,6 +29,11 @@ from tests.probes.nvml.nvml_pair import READING
 
 GPU0 = "GPU-00000000"
 PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml_events, "WAIT_MS", 50)
 
 
 @pytest.fixture
@@ -46,6 +53,15 @@ def _lines(read_end: int) -> list[dict[str, object]]:
         return [json.loads(line) for line in os.read(read_end, 1 << 16).splitlines() if line]
     except BlockingIOError:
         return []
+
+
+def test_a_reading_outlasts_a_wait_and_an_end_is_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()  # the real length
+    wait_s = nvml_events.WAIT_MS / 1000
+    assert wait_s + 0.5 <= nvml_events.PAUSE_S <= GRACE_S
+    assert nvml_events.SETTLE_S + 3 * nvml_events.PAUSE_S < RETIRE_S
 
 
 def test_while_nobody_reads_events_are_counted_and_none_is_lost(
