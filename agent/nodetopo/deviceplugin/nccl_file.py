@@ -23,8 +23,9 @@ class NcclHints:
     def update(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Write the topology of *snapshot* if it changed; return problems, a sentence each.
 
-        A snapshot without GPUs, or without a new reading of NVML, changes nothing. For an insufficient one the file is deleted: NCCL's
-        own detection is better than an outdated topology.
+        A snapshot without GPUs, or without a new reading of NVML, changes nothing. For an
+        insufficient one the file is deleted: NCCL's own detection is better than an outdated
+        topology.
         """
         if not snapshot.gpus or any(issue.is_whole for issue in snapshot.issues):
             return ()

@@ -58,6 +58,10 @@ class OfferedGpus(Protocol):
         """The snapshot with lost GPUs; a new object only when it carries news."""
 
     @property
+    def has_read(self) -> bool:
+        """Whether NVML was read since the start; until then GPUs are those of a file."""
+
+    @property
     def absences(self) -> Mapping[str, tuple[Absence, ...]]:
         """When no kubelet had the devices of a resource from us, by resource."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from nodetopo.components.dra import loop as dra_loop
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference
 from nodetopo.components.dra.loop import DraLoop
 from nodetopo.components.dra.publisher import AHEAD_S
+from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.errors import InputError
 from nodetopo.kernel.settings.declare import Settings
 from nodetopo.kubeapi.slices import SliceWatch
@@ -428,7 +429,7 @@ def test_slices_stay_until_nvml_was_read_by_the_process_that_renews_them(
     api.show()
     node.settle()
     node.loop.close()
-    before, plugins = dict(api.devices), node.loop._plugins
+    before, plugins = dict(api.devices), cast("PluginSet", node.loop._plugins)
     assert plugins.has_read
     assert plugins.published is not None
     bare = tuple(Gpu(index=gpu.index, uuid=gpu.uuid) for gpu in plugins.published.gpus)

@@ -125,7 +125,7 @@ class PluginSet:
 
     @property
     def has_read(self) -> bool:
-        """Whether NVML was read since the start; until then GPUs are those of the file."""
+        """Whether NVML was read since the start; until then GPUs are those of a file."""
         return self._has_read
 
     def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
