@@ -47,3 +47,11 @@ def test_an_answer_ends_the_pause_that_the_server_asked_for_and_ours_stays() -> 
     assert backoff.next_s() == 2
     note_answer()
     assert backoff.relief_s() == 0
+
+
+def test_a_new_start_leaves_nothing_of_the_pause_that_the_server_asked_for() -> None:
+    backoff = Backoff(1, 5)
+    backoff.next_s(30)
+    note_answer()
+    backoff.reset()
+    assert backoff.relief_s() == 0

@@ -6,11 +6,12 @@ import inspect
 import io
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from nodetopo.errors import AgentError, UnreadableError
 from nodetopo.formats import responses
 from nodetopo.formats.responses import EndlessError, body_of
 from nodetopo.kubeapi import lists
-from nodetopo.kubeapi.client import Api
+from nodetopo.kubeapi.client import LEAST_RATE, MAX_LIST, Api
 from nodetopo.kubeapi.lists import list_metadata, list_objects
 from nodetopo.kubeapi.pods import ApiServer
 from nodetopo.probes.kubelet import api as kubelet_api
@@ -198,15 +199,24 @@ def test_a_compressed_answer_is_not_unpacked() -> None:
 
 
 class Drip:
-    """An answer that comes byte by byte; each takes a second of *clock*."""
+    """An answer in pieces, each of which takes a second of its clock; byte by byte, without end."""
 
-    def __init__(self) -> None:
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, pieces: Iterable[bytes] = repeat(b" ")) -> None:
         self.seconds = 0.0
+        self._pieces = iter(pieces)
 
     def read1(self, _size: int, **_: object) -> bytes:
-        """Return the next byte."""
+        """Return the next piece."""
         self.seconds += 1
-        return b" "
+        return next(self._pieces, b"")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    release_conn = close
 
 
 def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +225,35 @@ def test_an_answer_that_comes_byte_by_byte_is_given_up(monkeypatch: pytest.Monke
     with pytest.raises(EndlessError, match="no whole answer in 10 s"):
         body_of(drip, 1 << 20, 10)
     assert drip.seconds == 11
+
+
+LISTS: dict[str, Callable[[Api], object]] = {
+    "metadata": lambda api: list(list_metadata(lambda: api, "/a", {})),
+    "objects": lambda api: list(list_objects(lambda: api, "/a")),
+    "daemon": lambda api: list(list_objects(lambda: api, "/a", MAX_LIST)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "piece", "problem"),
+    [
+        ("metadata", MEBIBYTE, None),
+        ("objects", MEBIBYTE, None),
+        ("objects", MEBIBYTE[: LEAST_RATE // 2], r"no whole answer in 19\.5 s"),
+        ("objects", b" ", "no whole answer in 10 s"),
+        ("daemon", MEBIBYTE[: LEAST_RATE // 2], "no whole answer in 10 s"),
+    ],
+)
+def test_a_page_of_a_command_may_take_as_long_as_it_flows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, piece: bytes, problem: str | None
+) -> None:
+    drip = Drip([b'{"items": []', *[piece] * 40, b"}"])
+    monkeypatch.setattr("nodetopo.formats.responses.time.monotonic", lambda: drip.seconds)
+    monkeypatch.setattr(Api, "_request", lambda *_: drip)
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig("http://127.0.0.1:1"))
+    with nullcontext() if problem is None else pytest.raises(AgentError, match=problem):
+        assert LISTS[name](Api(path)) == []
 
 
 @pytest.fixture

@@ -65,5 +65,5 @@ class Backoff:
         return 0.0
 
     def reset(self) -> None:
-        """Start again with the first delay."""
-        self.longest_s = self._first_s
+        """Start again with the first delay; what a server asked for no longer counts."""
+        self.longest_s, self._asked_s = self._first_s, 0.0

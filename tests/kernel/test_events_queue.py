@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from nodetopo.kernel.events import (
     BUDGET,
     BUDGET_S,
@@ -221,4 +223,38 @@ def test_of_one_gpu_the_order_of_posting_stays_and_the_time_of_the_latest_counts
         (event("GPU-a", message="again"), first + 3),
         (normal("GPU-b"), first + 2),
         (normal("GPU-a"), first + 4),
+    ]
+
+
+def recorded(queue: EventQueue) -> list[tuple[str, str]]:
+    """Write all that is due; return reason and key of each."""
+    return [(taken.event.reason, taken.event.key) for taken in iter(lambda: write(queue), None)]
+
+
+@pytest.mark.parametrize("subject", ["GPU-a", "0000:1b:00.0"])
+def test_conditions_of_one_subject_keep_their_order(subject: str) -> None:
+    queue = EventQueue(Clock(), now=lambda: NOW)
+    queue.put(event(f"{subject} Xid95"))
+    queue.put(normal(f"{subject} recovered"))
+    queue.put(event("GPU-b Xid95"))
+    queue.put(event(f"{subject} Xid95"))
+    assert recorded(queue) == [
+        ("GpuUnhealthy", "GPU-b Xid95"),
+        ("GpuRecovered", f"{subject} recovered"),
+        ("GpuUnhealthy", f"{subject} Xid95"),
+    ]
+
+
+def test_an_event_is_not_overtaken_by_a_newer_one_of_its_gpu_while_it_must_wait() -> None:
+    clock = Clock()
+    queue = EventQueue(clock, now=lambda: NOW)
+    queue.put(event("GPU-a Xid95"))
+    write(queue)
+    clock.now += QUIET_S / 2
+    queue.put(event("GPU-a Xid95"))
+    assert recorded(queue) == []
+    queue.put(normal("GPU-a recovered"))
+    assert recorded(queue) == [
+        ("GpuUnhealthy", "GPU-a Xid95"),
+        ("GpuRecovered", "GPU-a recovered"),
     ]

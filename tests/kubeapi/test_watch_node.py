@@ -2,14 +2,14 @@
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from nodetopo.backoff import Backoff
+from nodetopo.backoff import Backoff, note_answer
 from nodetopo.errors import ApiUnavailable
 from nodetopo.kubeapi.client import LONGEST_PAUSE_S, Api, Refused
 from nodetopo.kubeapi.watch import QUIET_S, SILENCE_S, NodeWatch
@@ -166,10 +166,12 @@ class Refusing:
     def __init__(self, error: ApiUnavailable) -> None:
         self.error = error
         self.asked = 0
+        self.on_request: Callable[[], None] = lambda: None
 
     def watch_metadata(self, *_: object) -> None:
         """Count, and refuse."""
         self.asked += 1
+        self.on_request()
         raise self.error
 
 
@@ -179,6 +181,35 @@ def asked(error: ApiUnavailable, hours: int) -> int:
     watch._api = api  # type: ignore[assignment]
     watch.run(Hours(3600.0 * hours))  # type: ignore[arg-type]
     return api.asked
+
+
+class Others(Hours):
+    """The same, while another request is answered after *seconds*."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(3600.0)
+        self.answered_at = 3600.0 - seconds
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Let them pass."""
+        is_over = super().wait(timeout_s)
+        if timeout_s and self.left_s <= self.answered_at:
+            note_answer()
+        return is_over
+
+
+@pytest.mark.parametrize("error", [ApiUnavailable, Refused])
+def test_a_watch_sits_out_no_pause_once_the_server_answers_others(
+    error: type[ApiUnavailable],
+) -> None:
+    api, stop = Refusing(error("busy", retry_after_s=60.0)), Others(10.0)
+    watch = NodeWatch(None, "gpu-1")
+    watch._api = api  # type: ignore[assignment]
+    times: list[float] = []
+    api.on_request = lambda: times.append(3600.0 - stop.left_s)
+    watch.run(stop)  # type: ignore[arg-type]
+    assert times[0] == 0
+    assert 10 <= times[1] <= 12, "not before another answer, nor a minute later"
 
 
 def test_an_account_that_may_not_watch_asks_ever_less() -> None:

@@ -4,6 +4,7 @@ A proxy in between may answer with anything, and a loop that fails on that must 
 that is retried, not with one that ends the program.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,26 +22,29 @@ class EndlessError(ValueError):
     """A body beyond the limit for its size or time; the rest of it was not read."""
 
 
-def body_of(answer: Any, max_bytes: int, within_s: float) -> bytearray:
+def body_of(
+    answer: Any, max_bytes: int, within_s: float, least_rate: float = math.inf
+) -> bytearray:
     """Return the body of an HTTP answer, which was not read yet; the caller closes it.
 
     Args:
         answer: of ``http.client``, or of urllib3 without ``preload_content``.
         within_s: seconds for the whole body; a timeout of the socket starts again with each byte.
+        least_rate: bytes/s; what came at this rate does not count towards *within_s*.
 
     Raises:
         EndlessError: it has more than *max_bytes*, or takes longer.
         OSError, HTTPException, HTTPError: as *answer* does.
     """
-    body, until = bytearray(), time.monotonic() + within_s
+    body, began = bytearray(), time.monotonic()
     # Not `read`: that waits for all of it. A compressed body, which nobody asks for, stays so.
     options = {} if isinstance(answer, HTTPResponse) else {"decode_content": False}
     while piece := answer.read1(min(_PIECE, max_bytes + 1 - len(body)), **options):
         body += piece
         if len(body) > max_bytes:
             raise EndlessError(f"the answer has more than {max_bytes >> 20} MiB")
-        if time.monotonic() > until:
-            raise EndlessError(f"no whole answer in {within_s:g} s")
+        if time.monotonic() - began > (most_s := within_s + len(body) / least_rate):
+            raise EndlessError(f"no whole answer in {most_s:.3g} s")
     return body
 
 

@@ -81,7 +81,8 @@ class NodeEvent:
         reason: short, CamelCase; see the table in ``docs/operate/runbook.md``.
         message: a sentence for a person.
         is_warning: of type Warning, else Normal.
-        key: the subject, such as a GPU; Events of one reason and key are joined.
+        key: the subject, such as a GPU, and after a space what of it; Events of one reason and key
+            are joined, those of one subject keep their order.
     """
 
     reason: str
@@ -395,7 +396,8 @@ class EventQueue:
     def take(self) -> Waiting | None:
         """Remove and return the next Event to write: warnings first, then the oldest.
 
-        Events with one key, such as those on a GPU, keep their order: the latest says how it is.
+        Events of one subject, such as a GPU, keep their order: the latest says how it is. So one
+        that was just written does not wait if a newer one is due.
         ``None`` if the queue is empty, the budget is spent, or every queued Event was just written.
         """
         with self._lock:
@@ -413,8 +415,10 @@ class EventQueue:
             if not due:
                 return None
             wanted = min(due, key=lambda waiting: not waiting.event.is_warning)
-            first = next(waiting for waiting in due if waiting.event.key == wanted.event.key)
-            return self._waiting.pop(_subject(first.event))
+            about = _about(wanted.event)
+            return self._waiting.pop(
+                next(at for at, it in self._waiting.items() if _about(it.event) == about)
+            )
 
     def put_back(self, taken: Waiting) -> None:
         """Queue *taken* again, merged with Events posted since."""
@@ -446,3 +450,8 @@ class EventQueue:
 
 def _subject(event: NodeEvent) -> tuple[str, str]:
     return event.reason, event.key
+
+
+def _about(event: NodeEvent) -> str:
+    """Return what the Event is about: the GPU, of all its conditions."""
+    return event.key.partition(" ")[0]

@@ -5,6 +5,7 @@ The typed clients of the ``kubernetes`` package cost 21 MiB more than its config
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ which are more as JSON."""
 
 MAX_LIST = 8 << 20
 """Bytes of a list that the daemon asks for, within its container's memory."""
+
+LEAST_RATE = 256 << 10
+"""Bytes/s of a larger list, which only commands ask for: at this rate, with :data:`TIMEOUT_S` in
+addition, it may take as long as it needs."""
 
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal of a watch; a Status object has some hundred."""
@@ -267,7 +272,8 @@ class Api:
         response = self._request(method, path, query, headers, body)
         with self._reaching(method, path):
             try:
-                content = body_of(response, max_bytes, TIMEOUT_S)
+                rate = LEAST_RATE if max_bytes > MAX_LIST else math.inf
+                content = body_of(response, max_bytes, TIMEOUT_S, rate)
             except BaseException:
                 response.close()  # what is left of it would begin the next answer
                 raise

@@ -44,6 +44,9 @@ REFUSED_S = (1.0, 3600.0)
 would be 500 requests a second.
 """
 
+LOOK_S = 1.0
+"""Interval in a pause that the API server asked for, to see whether it answers others again."""
+
 SHORT_S = 1.0
 """A watch that ends sooner counts as a failure, or a proxy could have us ask without a pause."""
 
@@ -196,7 +199,10 @@ class Watch(ABC):
             self._problem = problem
             structlog.get_logger().warning(self.LOST, node=self._subject, problem=problem)
         pause = self._refused_pause if isinstance(error, Refused) else self._pause
-        stopping.wait(pause.next_s(error.retry_after_s))
+        left_s = pause.next_s(error.retry_after_s)
+        look_s = LOOK_S if error.retry_after_s else left_s
+        while left_s > 0 and not stopping.wait(min(left_s, look_s)):
+            left_s -= min(left_s, look_s) + pause.relief_s()
 
 
 OnNode = Callable[[Mapping[str, Any] | None], None]

@@ -11,7 +11,8 @@ class Notice:
         reason: CamelCase, of a Kubernetes Event.
         message: for a person.
         gpu: the GPU; ``None`` for the node.
-        key: equal for notices that say the same about the same GPU.
+        key: the subject (a GPU, an HCA, NVML), and after a space what of it, where that has states
+            at the same time. Notices of one subject keep their order.
     """
 
     reason: str

@@ -61,12 +61,25 @@ def is_settled(snapshot: Snapshot) -> bool:
     and published ones stay. The same applies to a lost GPU whose registration was never read,
     unless the others have no fabric.
     """
-    fabrics = [gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None]
-    registered = [fabric for fabric in fabrics if fabric.state is not FabricState.NOT_SUPPORTED]
-    lost = sum(gpu.is_lost and gpu.fabric is None for gpu in snapshot.gpus)
-    if lost and (registered or lost == len(snapshot.gpus)):
-        return False
-    return all(fabric.state is FabricState.COMPLETED and not fabric.status for fabric in registered)
+    return not unsettled_gpus(snapshot)
+
+
+def unsettled_gpus(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that have not finished their registration, as :func:`is_settled` judges."""
+    fabrics = {gpu.index: gpu.fabric for gpu in snapshot.gpus if gpu.fabric is not None}
+    registered = {
+        index: fabric
+        for index, fabric in fabrics.items()
+        if fabric.state is not FabricState.NOT_SUPPORTED
+    }
+    lost = {gpu.index for gpu in snapshot.gpus if gpu.is_lost} - fabrics.keys()
+    if not registered and len(lost) < len(snapshot.gpus):
+        lost = set()
+    return frozenset(lost).union(
+        index
+        for index, fabric in registered.items()
+        if fabric.state is not FabricState.COMPLETED or fabric.status
+    )
 
 
 def islands(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:

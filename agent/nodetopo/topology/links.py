@@ -24,12 +24,7 @@ def nvlinks_between(snapshot: Snapshot) -> Mapping[Pair, int | None]:
     """
     reported = _reported(snapshot)
     direct, switched = direct_links(snapshot), switch_links(snapshot)
-    links = snapshot.nvlinks or ()
-    looped = loops(snapshot)
-    silent = {link.gpu for link in links} - {
-        link.gpu for link in links if link.is_active is not None and link not in looped
-    }
-    silent |= {gpu.index for gpu in snapshot.gpus if gpu.is_lost} | training_gpus(snapshot)
+    silent = silent_gpus(snapshot)
     counts: dict[Pair, int | None] = {}
     for a, b in combinations((gpu.index for gpu in snapshot.gpus), 2):
         pair = reported.get((a, b))
@@ -70,6 +65,14 @@ def gpus_of_unknown_links(snapshot: Snapshot) -> frozenset[int]:
     A lost GPU that was in MIG mode is none of them, for it uses no NVLink.
     """
     return frozenset(gpu.index for gpu in snapshot.gpus if gpu.is_lost and not gpu.is_divided)
+
+
+def silent_gpus(snapshot: Snapshot) -> frozenset[int]:
+    """Return the GPUs that do not tell their NVLinks: see :func:`nvlinks_between`."""
+    links, looped = snapshot.nvlinks or (), loops(snapshot)
+    told = {link.gpu for link in links if link.is_active is not None and link not in looped}
+    lost = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
+    return frozenset({link.gpu for link in links} - told | lost | training_gpus(snapshot))
 
 
 def training_gpus(snapshot: Snapshot) -> frozenset[int]:

@@ -13,7 +13,7 @@ from nodetopo.components.dra.pool import BackingDevices, Pool
 from nodetopo.components.dra.slices import changes
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import decode
-from nodetopo.model.gpu import Mig, MigInstance
+from nodetopo.model.gpu import Fabric, FabricState, Mig, MigInstance
 from nodetopo.model.gpu_health import GpuHealth
 from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
@@ -210,6 +210,56 @@ def test_a_lost_gpu_stays_published() -> None:
     assert devices(before).keys() - devices(after).keys() == gone
     assert before.counter_sets == after.counter_sets
     assert after.groups((), NOW)[0].tried == 7
+
+
+LINKS = {"bandwidthGBs", "nvlinks", "nvlinkIsland", "nvlinkRings", "nvlinkPartition"}
+
+
+def without_links_of_first(snapshot: Snapshot, case: str) -> Snapshot:
+    """Return *snapshot* as it is read while the NVLinks of its first GPU are not known."""
+    first = snapshot.gpus[0]
+    links = snapshot.nvlinks or ()
+    match case:
+        case "lost, fabric never read":
+            first = replace(first, is_lost=True, fabric=None)
+            links = tuple(link for link in links if link.gpu != first.index)
+        case "lost":
+            first = replace(first, is_lost=True)
+        case "registers":
+            first = replace(first, fabric=Fabric(state=FabricState.IN_PROGRESS))
+        case "refused by the fabric":
+            first = replace(first, fabric=Fabric(state=FabricState.COMPLETED, status=1))
+        case "states not read":
+            links = tuple(
+                replace(link, is_active=None) if link.gpu == first.index else link for link in links
+            )
+    return replace(snapshot, gpus=(first, *snapshot.gpus[1:]), nvlinks=links)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-1v"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "lost, fabric never read",
+        "lost",
+        "registers",
+        "refused by the fabric",
+        "states not read",
+    ],
+)
+def test_a_gpu_of_unknown_links_takes_no_attribute_from_others(case: str, name: str) -> None:
+    snapshot = machine(name)
+    partial = pool(without_links_of_first(snapshot, case))
+    before, after = devices(pool(snapshot)), devices(partial)
+    for each in before.keys() & after.keys():
+        wanted = before[each]["attributes"]
+        if snapshot.gpus[0].id in partial.backings[each].gpus:
+            wanted = {key: it for key, it in wanted.items() if key not in LINKS}
+        found = after[each]["attributes"]
+        assert found.keys() & LINKS == wanted.keys() & LINKS, each
+        assert {key: found[key] for key in found.keys() & LINKS} == {
+            key: wanted[key] for key in wanted.keys() & LINKS
+        }, each
 
 
 def with_mig(snapshot: Snapshot) -> Snapshot:

@@ -209,6 +209,22 @@ def test_the_pause_asked_for_ends_once_the_server_answers_anybody(api: FakeApi) 
     assert COUNT in api.labels
 
 
+def test_an_answer_hurries_no_agent_that_spreads_over_a_new_node(api: FakeApi) -> None:
+    agent = SimulatedAgent(node(api), spread=most)
+    agent.scan()
+    api.fail_with = (429, {"Retry-After": "60"})
+    agent.run(START_S)
+    agent.see(api)
+    api.fail_with, api.uid = None, "uid-2"
+    api.reads.clear()
+    agent.see(api)
+    note_answer()  # to the watch, which shows the new Node
+    agent.run(START_S - 0.1)
+    assert api.reads == []
+    agent.run(0.2)
+    assert COUNT in api.labels
+
+
 def test_a_success_ends_the_back_off(api: FakeApi) -> None:
     agent = SimulatedAgent(node(api), spread=most)
     api.fail_with = (503, {})

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from nodetopo.cli.files import read_text
 from nodetopo.errors import InputError
-from nodetopo.kernel.settings.declare import key, options
+from nodetopo.kernel.settings.declare import Settings, key, options
 from tests.kernel.settings.reloaders import running, write
 from tests.kernel.settings.resolving import resolve
 
@@ -240,3 +241,60 @@ def test_new_warnings_are_logged_and_old_ones_are_not(file: Path) -> None:
     assert not any(
         "written to the Node itself" in text and ":1 key flags.gfd" not in text for text in said
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [("mig-strategy: mixed", 1), ("mig-strategy: mixed", 2), ("mig-strategy: both", 1)],
+)
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    file: Path, text: str, reading: int
+) -> None:
+    """*reading*: after which reading of the reload it is replaced."""
+    readings: list[str] = []
+
+    def read(path: str) -> str:
+        readings.append(read_text(path))
+        if len(readings) == before + reading:
+            write(file, "mig-strategy: none")
+        return readings[-1]
+
+    before = 99
+    with running(file, read=read) as it:
+        before = len(readings)
+        write(file, text)
+        it.poll(looks=2)
+        assert len(readings) > before
+        it.poll(looks=3)
+        assert it.mig == "none"
+
+
+def test_a_file_that_is_replaced_while_it_is_applied_is_read_again(file: Path) -> None:
+    with running(file) as it:
+        apply = it.apply
+
+        def replacing(settings: Settings) -> None:
+            apply(settings)
+            if settings.mig_strategy == "mixed":
+                write(file, "mig-strategy: none")
+
+        it.apply = replacing  # type: ignore[method-assign]
+        write(file, "mig-strategy: mixed\nbandwidth-table: /none")
+        it.poll(looks=2)
+        assert it.mig == "mixed"
+        it.poll(looks=3)
+        assert it.mig == "none"
+
+
+def test_a_file_that_is_replaced_at_the_start_is_read_again(file: Path) -> None:
+    readings: list[str] = []
+
+    def read(path: str) -> str:
+        readings.append(read_text(path))
+        write(file, "mig-strategy: none")
+        return readings[0]
+
+    with running(file, read=read) as it:
+        readings[0] = "mig-strategy: none"
+        it.poll(looks=3)
+        assert it.mig == "none"

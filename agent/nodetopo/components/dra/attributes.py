@@ -11,6 +11,7 @@ selector, and are available on the single GPUs and in the node's labels.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from nodetopo.allocation.allocator import Allocator
@@ -20,7 +21,8 @@ from nodetopo.model.gpu import Gpu, MigInstance
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import nearest_hcas, nodes_alike, rails
 from nodetopo.topology.complexes import ComplexKind, complexes
-from nodetopo.topology.domains import clique, is_settled, islands
+from nodetopo.topology.domains import clique, islands, unsettled_gpus
+from nodetopo.topology.links import silent_gpus
 
 Json: TypeAlias = dict[str, Any]
 
@@ -46,9 +48,10 @@ class Attributes:
         self._allocator = allocator
         self._has_lists = has_lists
         self._position = {gpu.id: at for at, gpu in enumerate(snapshot.gpus)}
-        are_settled = is_settled(snapshot)
-        self._islands = islands(snapshot) if are_settled else None
-        self._clique = clique(snapshot) if are_settled else None
+        self._unlinked = unsettled_gpus(snapshot) | silent_gpus(snapshot)
+        known = tuple(gpu for gpu in snapshot.gpus if gpu.index not in self._unlinked)
+        self._islands = islands(replace(snapshot, gpus=known))
+        self._clique = clique(replace(snapshot, gpus=known))
         self._nearest = nearest_hcas(snapshot)
         self._rails = {gpu: rail.number for rail in rails(snapshot) for gpu in rail.gpus}
         self._alike = nodes_alike(snapshot)
@@ -159,9 +162,9 @@ class Attributes:
     def _links(self, gpus: Sequence[Gpu]) -> Mapping[str, Json | None]:
         """Return how *gpus* are joined by NVLink: links, island, rings, multi-node partition.
 
-        Empty while their links are unknown.
+        Empty while the links of any of them are unknown.
         """
-        if self._islands is None:
+        if self._islands is None or any(gpu.index in self._unlinked for gpu in gpus):
             return {}
         facts = self._allocator.facts
         members = [self._position[gpu.id] for gpu in gpus]

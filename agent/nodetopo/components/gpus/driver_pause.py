@@ -92,5 +92,5 @@ class DriverPause:
 
     def _notify(self, reason: str, message: str, *, is_warning: bool = False) -> None:
         self._notices.append(
-            Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key=reason)
+            Notice(reason=reason, message=message, is_warning=is_warning, gpu=None, key="driver")
         )

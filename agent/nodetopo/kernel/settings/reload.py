@@ -6,7 +6,7 @@ An invalid configuration is rejected and the current one stays active; that is r
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,8 +40,8 @@ REFUSED, CHANGED = "ConfigRefused", "ConfigChanged"
 
 _MOST_NOTICES = 16
 
-Stamp = tuple[tuple[str, int, int, int], ...]
-"""Name, inode, time of change in ns and size of each file; equal stamps, equal contents."""
+Stamp = Mapping[Path, tuple[int, int, int]]
+"""Inode, time of change in ns and size of each file; equal stamps, equal contents."""
 
 Apply = Callable[[Settings], None]
 """Puts settings in force; raises :class:`~nodetopo.errors.AgentError` and keeps those before."""
@@ -98,17 +98,21 @@ class Sources:
         if settings.config_dir is not None:
             with suppress(InputError):  # missing for a while, or for good: reading reports it
                 paths += listed(settings.config_dir).values()
-        stamps = []
-        for path in dict.fromkeys(paths):
-            try:
-                stat = path.stat()
-                stamps.append((str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size))
-            except (OSError, ValueError):
-                stamps.append((str(path), 0, 0, 0))  # its coming back is a change
-        return tuple(stamps)
+        return _stamp(paths)
 
     def _config_file(self, name: str | None, place: SettingSource) -> ConfigFile | None:
         return None if name is None else ConfigFile(name=name, text=self.read(name), place=place)
+
+
+def _stamp(paths: Iterable[Path]) -> Stamp:
+    stamps = {}
+    for path in paths:
+        try:
+            stat = path.stat()
+            stamps[path] = stat.st_ino, stat.st_mtime_ns, stat.st_size
+        except (OSError, ValueError):
+            stamps[path] = 0, 0, 0  # its coming back is a change
+    return stamps
 
 
 class Reloader:
@@ -141,8 +145,8 @@ class Reloader:
         self._current = base
         self._watch: NodeConfigWatch | None = None
         self._rejected: Settings | None = None
-        self._stamp: Stamp = ()
-        self._seen_stamp: Stamp = ()
+        self._stamp: Stamp = {}
+        self._seen_stamp: Stamp = {}
         self._next_look = clock()
 
     def start(self) -> None:
@@ -159,13 +163,14 @@ class Reloader:
             in_cluster = "KUBERNETES_SERVICE_HOST" in self._sources.environment
             if settings.kubeconfig is not None or in_cluster:
                 self._watch_node()
-            try:
-                self._current, self._config = self._read()
-            except AgentError:
-                self.close()
-                raise
+        before = self._sources.stamp(settings)
+        try:
+            self._current, self._config = self._read()
+        except AgentError:
+            self.close()
+            raise
         self._report_missing(self._config)
-        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        self._follow(before, settings, self._current.settings)
         self._next_look = self._clock() + LOOK_S
 
     @property
@@ -285,9 +290,7 @@ class Reloader:
             # What needs a restart stays as it is, and so does what follows from it.
             resolved = self._sources.resolved(config, self._fixed(wanted))
             self._rejected = resolved.settings  # until they are accepted
-            self._stamp = self._seen_stamp = self._sources.stamp(
-                self._current.settings, self._rejected
-            )
+            self._stamp = self._seen_stamp = {**_stamp(files(self._rejected)), **self._stamp}
             apply(resolved.settings)
         except AgentError as error:
             if self._refused.failed(str(error)):
@@ -316,11 +319,16 @@ class Reloader:
         self._pending = pending
         return fixed
 
+    def _follow(self, read: Stamp, before: Settings, now: Settings) -> None:
+        """Follow the files of *now*: those in *read* from their state then, before the reading."""
+        gone = set(files(before)).difference(files(now))
+        kept = {path: stamp for path, stamp in read.items() if path not in gone}
+        self._stamp = self._seen_stamp = {**_stamp(files(now)), **kept}
+
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
         before, self._current = self._current, resolved
         config_before, self._config = self._config, config
-        if files(resolved.settings) != files(before.settings):
-            self._stamp = self._seen_stamp = self._sources.stamp(resolved.settings)
+        self._follow(self._stamp, before.settings, resolved.settings)
         log = structlog.get_logger()
         for text in resolved.warnings:
             if text not in before.warnings:

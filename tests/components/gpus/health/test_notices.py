@@ -90,6 +90,7 @@ def test_nvml_in_trouble_is_told_once_for_the_node_and_not_for_every_gpu() -> No
     assert notice.message == "all GPUs are Unhealthy, the driver hangs: NVML said so"
     (back,) = told(step, after(step).look().wait(5))
     assert (back.reason, back.is_warning) == ("NvmlAnswers", False)
+    assert back.key == notice.key, "Events of one subject keep their order"
 
 
 def test_a_wish_for_a_fresh_container_is_told() -> None:

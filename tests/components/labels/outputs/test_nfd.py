@@ -30,6 +30,11 @@ def test_a_line_holds_one_label_and_lines_are_in_order(path: Path) -> None:
     assert path.read_text() == TEXT
 
 
+def test_a_node_without_labels_gets_no_file(path: Path) -> None:
+    assert not nfd_file(path).publish(desired({}), complete=True)
+    assert not path.exists()
+
+
 def test_a_worker_of_another_user_can_read_the_file(path: Path) -> None:
     before = os.umask(0o077)
     try:

@@ -61,6 +61,12 @@ def test_the_object_names_its_node_and_holds_the_labels(tmp_path: Path) -> None:
     ]
 
 
+def test_a_node_without_labels_gets_no_object() -> None:
+    api = installed(DAEMON_SET)
+    assert not publisher(api, "nodetopo-x").publish(desired({}), complete=True)
+    assert features(api).writes == []
+
+
 def test_the_same_labels_are_not_written_again_after_a_restart() -> None:
     api = installed(DAEMON_SET)
     publisher(api, "nodetopo-x").publish(desired(LABELS))

@@ -29,14 +29,14 @@ def _of_nvml(was: NvmlRecord, now: NvmlRecord) -> Iterator[Notice]:
     if now.reason is not None and now.reason != was.reason:
         hint = "the driver hangs" if now.reason == UNRESPONSIVE else "new pods would not start"
         message = f"all GPUs are Unhealthy, {hint}: {now.cause or 'NVML gives no reading'}"
-        yield Notice(reason=now.reason, message=message, is_warning=True, gpu=None, key=now.reason)
+        yield Notice(reason=now.reason, message=message, is_warning=True, gpu=None, key="nvml")
     if now.reason is None and was.reason is not None:
         message, reason = "NVML gives readings again", "NvmlAnswers"
-        yield Notice(reason=reason, message=message, is_warning=False, gpu=None, key=reason)
+        yield Notice(reason=reason, message=message, is_warning=False, gpu=None, key="nvml")
     if now.wants_fresh and not was.wants_fresh:
         message = f"PCI shows GPUs that NVML refuses to read ({now.cause}): a fresh container"
         reason = "FreshContainerWanted"
-        yield Notice(reason=reason, message=message, is_warning=True, gpu=None, key=reason)
+        yield Notice(reason=reason, message=message, is_warning=True, gpu=None, key="nvml")
 
 
 def _of_applications(

@@ -102,7 +102,7 @@ class NfdFile:
             keep=desired.unread if complete else None,
             is_there=text is not None,
         )
-        return replace(changes, is_stale=text != _text({**changes.kept, **wanted}))
+        return replace(changes, is_stale=(text or "") != _text({**changes.kept, **wanted}))
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Write the labels of *desired* into the file; return the changes.
@@ -216,8 +216,9 @@ class NodeFeaturePublisher:
         present = spec.get("labels") or {}
         uids = {owner.get("uid", "") for owner in metadata.get("ownerReferences") or ()}
         node_label = (metadata.get("labels") or {}).get(NODE_NAME_LABEL)
-        is_stale = node_label != self._node or any(
-            owner["uid"] not in uids for owner in self._known_owners()
+        is_stale = existing is not None and (
+            node_label != self._node
+            or any(owner["uid"] not in uids for owner in self._known_owners())
         )
         return compare(
             present,
