@@ -19,6 +19,9 @@ from nodetopo.model.state_document import opened, sealed
 
 SCHEMA = "nodetopo-health/v1"
 
+IN_DOUBT = "HealthNotKnown"
+"""The reason for a GPU whose earlier verdicts are not known."""
+
 
 def encode(state: HealthState) -> str:
     """Return the JSON document of *state*; :func:`decode` gives it back exactly."""
@@ -65,6 +68,36 @@ def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
     return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus), nvml=nvml)
 
 
+def joined(late: HealthState, state: HealthState) -> HealthState:
+    """Return *late*, resumed for the start of this process, with what *state* has seen since.
+
+    The doubt of :func:`doubted` is over, as the verdicts are known.
+    """
+    gpus = dict(late.gpus)
+    for name, now in state.gpus.items():
+        record = gpus.get(name)
+        if record is None:
+            if len(gpus) >= MAX_GPUS:
+                continue
+            record = replace(now, faults=())
+        for fault in now.faults:
+            if fault.reason != IN_DOUBT:
+                record = with_fault(record, fault)
+        windows = {window.xid: window for window in (*record.windows, *now.windows)}
+        gpus[name] = replace(
+            record,
+            name=now.name or record.name,
+            pci=now.pci or record.pci,
+            links=max(record.links, now.links),
+            reset_at=record.reset_at if now.reset_at is None else now.reset_at,
+            falls=tuple(sorted({*record.falls, *now.falls})),
+            windows=tuple(windows[xid] for xid in sorted(windows)),
+        )
+    fresh_at = late.nvml.fresh_at if state.nvml.fresh_at is None else state.nvml.fresh_at
+    nvml = replace(state.nvml, fresh_at=fresh_at)
+    return replace(state, gpus=MappingProxyType(gpus), nvml=nvml)
+
+
 def forgiven(state: HealthState) -> HealthState:
     """Return *state* without anything known of a GPU, as an operator requested."""
     return replace(state, gpus=MappingProxyType({}))
@@ -78,8 +111,8 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
     still is wrong shows again, as a lost GPU, a recovery action or the next XID does.
     """
     fault = Fault(
-        reason="HealthNotKnown",
-        said="the health file was damaged, and the GPU's earlier health is lost",
+        reason=IN_DOUBT,
+        said="the health file is not readable, and the earlier health of the GPU is not known",
         kind=HealthClass.RESET,
         heal=Heal.SIGHT,
         first=now,
