@@ -491,6 +491,20 @@ def test_a_pair_whose_hca_is_late_again_waits_for_it(config: Any, tmp_path: Path
         assert served.hcas._pairs.hcas == before
 
 
+def test_the_hca_of_a_gpu_that_is_not_listed_stays_its_own() -> None:
+    hcas = HGX.hcas or ()
+    few = replace(HGX, hcas=(hcas[0], *hcas[2:]))
+    with serving_node(gpu_hca_resource=PAIR) as served:
+        served.plugins.take(few)
+        before = dict(served.hcas._pairs.hcas)
+    with serving_node(gpu_hca_resource=PAIR) as served:
+        served.hcas._ever_paired = before
+        served.plugins.take(replace(few, gpus=few.gpus[1:]))
+        assert before[few.gpus[0].id] not in served.hcas._pairs.hcas.values()
+        served.plugins.take(few)
+        assert served.hcas._pairs.hcas == before
+
+
 def test_pairs_that_a_start_cannot_read_are_joined_later(tmp_path: Path) -> None:
     settings = {"gpu_hca_resource": PAIR, "health_file": tmp_path / "health.json"}
     with serving_node(**settings) as served:

@@ -96,7 +96,7 @@ def paired(
     kept = {gpu: key for gpu, key in before.items() if gpu in at}
     free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
     free_hcas = [
-        position for position in selection.hcas[resource] if keys[position] not in kept.values()
+        position for position in selection.hcas[resource] if keys[position] not in before.values()
     ]
     chosen = pairing.gpus_for(free_hcas, free_gpus, min(len(free_hcas), len(free_gpus)))
     near = {
