@@ -1,5 +1,6 @@
 """What a process leaves for the next one: known, absent, or unknown with a reason."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin.state_file import Saved, StateFile, boot_file, read_boot_id
+from tests.failing_files import failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,67 @@ def test_the_latest_damage_is_kept(tmp_path: Path) -> None:
         ours.load()
         ours.save(Seen(names=(text,)))
     assert (tmp_path / "seen.json.bad").read_text() == "second"
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
+def test_damage_is_kept_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    path, bad = tmp_path / "seen.json", tmp_path / "seen.json.bad"
+
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    for text in ("first", "second"):
+        path.write_text(text)
+        file(path).load()
+        assert (path.read_text(), bad.read_text()) == (text, text)
+    with monkeypatch.context() as patch:
+        patch.setattr("nodetopo.deviceplugin.host_files.copyfile", fail)
+        path.write_text("third")
+        ours = file(path)
+        ours.load()
+        assert os.strerror(code) in ours.notices()[0].message
+    assert bad.read_text() == "second"
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, bad.name}
+
+
+def test_damage_that_two_processes_find_is_kept_once(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text("damage")
+    assert file(path).load() == file(path).load()
+    assert {one.name for one in tmp_path.iterdir()} == {"seen.json", "seen.json.bad"}
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_a_file_that_a_start_cannot_read_is_read_before_it_is_written(
+    tmp_path: Path, code: int
+) -> None:
+    path = tmp_path / "seen.json"
+    before, after = Seen(names=("a",)), Seen(names=("b",))
+    file(path).save(before)
+    with failing(tmp_path, code, reads=True, writes=False):
+        ours = file(path)
+        assert ours.load().is_unread
+        assert ours.late() is None
+        assert not ours.save(after)
+    assert not ours.save(after)
+    assert file(path).load().content == before
+    assert ours.late() == before
+    assert ours.late() is None
+    assert ours.save(after)
+    assert file(path).load().content == after
+
+
+def test_a_file_that_nobody_could_read_and_is_gone_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    path.mkdir()
+    ours = file(path)
+    ours.load()
+    path.rmdir()
+    assert ours.save(Seen(names=("b",)))
+    assert (ours.late(), ours.late()) == (Seen(names=("b",)), None)
 
 
 @pytest.mark.parametrize("release", ['"release": "9.1.0", ', ""])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from shutil import copyfile
 from time import time
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -130,13 +131,23 @@ class HostFile:
     def keep_as(self, path: Path) -> str | None:
         """Give the content the name *path* too; return why that failed.
 
-        Until the next write the file has both names, so that it is never missing.
+        The file keeps its own name, so that it is never missing. What has the name *path* now stays
+        until the content can take its place.
         """
+        new = path.with_name(f".{self._path.name}.kept{_SUFFIX}")
         try:
-            path.unlink(missing_ok=True)
-            path.hardlink_to(self._path)
+            new.unlink(missing_ok=True)
+            try:
+                new.hardlink_to(self._path)
+            except OSError:  # FAT has no hard links, and fs.protected_hardlinks can forbid one
+                new.touch(self._mode)
+                copyfile(self._path, new)
+            new.replace(path)
         except OSError as error:
             return f"cannot keep {self._path} as {path}: {error.strerror}"
+        finally:
+            with suppress(OSError):  # a rename between two names of one file leaves both
+                new.unlink(missing_ok=True)
         return None
 
     def remove(self) -> str | None:

@@ -1,7 +1,8 @@
 """Files that keep state for the daemon's next process, each a JSON document with a schema.
 
 What cannot be read is unknown, not absent. A damaged document is kept beside the file, with
-``.bad`` appended to its name, and one of a newer release's schema is never written to.
+``.bad`` appended to its name, and one of a newer release's schema is never written to. A document
+that a start cannot read is read again, and not written to before.
 """
 
 from collections import deque
@@ -59,6 +60,11 @@ class Saved(Generic[_Content]):
         """Whether nothing was saved."""
         return self.content is None and self.problem is None
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the document may be sound, and cannot be read now."""
+        return self.problem is not None and not (self.is_damaged or self.is_newer)
+
 
 class StateFile(Generic[_Content]):
     """Reads and writes one document; a problem is reported once, and never raised.
@@ -86,6 +92,7 @@ class StateFile(Generic[_Content]):
         self._loss = loss
         self._encode = encode
         self._decode = decode
+        self._is_unread = False
         self._unread, self._unwritten = Outage(), Outage()
         self._notices: deque[Notice] = deque(maxlen=1)
 
@@ -118,6 +125,7 @@ class StateFile(Generic[_Content]):
         *is_known* says that the process has the content in memory.
         """
         saved = self.read()
+        self._is_unread = saved.is_unread
         if self._unread.changed(saved.problem) and saved.problem is not None:
             text = saved.problem
             if saved.is_damaged:
@@ -138,6 +146,10 @@ class StateFile(Generic[_Content]):
             )
         return saved
 
+    def late(self) -> _Content | None:
+        """Return the content that the last :meth:`load` could not read, if it can be read now."""
+        return self.load().content if self._is_unread else None
+
     def save(self, content: _Content) -> bool:
         """Write *content*; report why that failed, and return whether the file has it now."""
         problem = self.write(content)
@@ -148,11 +160,14 @@ class StateFile(Generic[_Content]):
     def write(self, content: _Content) -> str | None:
         """Write *content* unless the file has it; return why the file does not have it now.
 
-        A file of a newer schema stays as it is.
+        A file of a newer schema stays as it is. So does one that the last :meth:`load` could not
+        read: its content comes first.
         """
         now = self.read()
         if now.is_newer:
             return now.problem
+        if self._is_unread and not now.is_absent:
+            return now.problem or f"{self.path} could not be read before: it is read again first"
         if now.content == content:
             return None
         return self._file.write(self._encode(content))

@@ -44,7 +44,7 @@ class ServedNode:
     def have_unhealthy(self, *keys: str) -> None:
         """Have the HCAs with these *keys* Unhealthy from the next snapshot on."""
         view = {key: HcaHealth(name=key, is_healthy=False) for key in keys}
-        self.hcas._health = SimpleNamespace(view=view)
+        self.hcas._health = SimpleNamespace(view=view, known=())
 
     def listed(self, *resources: str) -> dict[str, int]:
         """Return how many devices of each the kubelet has, waiting for them."""

@@ -1,5 +1,6 @@
 """What a set of plugins remembers, writes, and leaves undone once it has stopped."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from nodetopo.model.gpu_health import GpuHealth
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from tests.deviceplugin.driver_tree import add_nodes, install
+from tests.failing_files import failing
 from tests.generous_deadlines import use_generous_deadlines
 
 __all__ = ["use_generous_deadlines"]
@@ -64,6 +66,22 @@ def test_a_process_that_begins_while_nvml_is_closed_offers_the_gpus_it_remembers
     before = listed(tmp_path, L40S)
     closed = ProbeIssue(probe="nvml", subject="", reason="closed")
     assert listed(tmp_path, replace(L40S, gpus=(), issues=(closed,))) == before
+
+
+def test_gpus_that_a_start_cannot_read_are_remembered_later(tmp_path: Path) -> None:
+    listed(tmp_path, L40S)
+    path = tmp_path / "gpus.json"
+    document = path.read_text()
+    with failing(path, errno.EIO, reads=True, writes=False):
+        plugins = plugin_set(tmp_path)
+        plugins.take(without(0, 2))
+    assert path.read_text() == document
+    plugins.take(without(2))
+    plugins.stop()
+    assert plugins.published is not None
+    lost = {gpu.id: gpu.is_lost for gpu in plugins.published.gpus}
+    assert lost == {gpu.id: gpu.index == 2 for gpu in L40S.gpus}
+    assert path.read_text() == document
 
 
 def test_a_gpu_that_is_gone_after_a_boot_is_gone(tmp_path: Path) -> None:

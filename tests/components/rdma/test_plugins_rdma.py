@@ -1,6 +1,8 @@
 """Pools of HCAs on the kubelet beside GPUs, which follow each other."""
 
+import errno
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodetopo.components.rdma.component import Hcas
+from nodetopo.components.rdma.composite import joined
 from nodetopo.deviceplugin.fake_kubelet import AllocateView, ResourceView
 from nodetopo.errors import InputError, UnreadableError
 from nodetopo.model.snapshot import Snapshot
@@ -16,6 +19,7 @@ from nodetopo.nccl.job import JobVariable
 from tests.components.gpus.plugin_sets import WAIT_S, ServedNode, serving_node
 from tests.deviceplugin.eventually import eventually
 from tests.deviceplugin.machines import node
+from tests.failing_files import failing
 from tests.generous_deadlines import PATIENCE_S
 from tests.kernel.running import component_of
 
@@ -485,6 +489,39 @@ def test_a_pair_whose_hca_is_late_again_waits_for_it(config: Any, tmp_path: Path
         served.plugins.take(HGX)
         assert eventually(lambda: all(one.is_healthy for one in view(served, PAIR).devices))
         assert served.hcas._pairs.hcas == before
+
+
+def test_the_hca_of_a_gpu_that_is_not_listed_stays_its_own() -> None:
+    hcas = HGX.hcas or ()
+    few = replace(HGX, hcas=(hcas[0], *hcas[2:]))
+    with serving_node(gpu_hca_resource=PAIR) as served:
+        served.plugins.take(few)
+        before = dict(served.hcas._pairs.hcas)
+    with serving_node(gpu_hca_resource=PAIR) as served:
+        served.hcas._ever_paired = before
+        served.plugins.take(replace(few, gpus=few.gpus[1:]))
+        assert before[few.gpus[0].id] not in served.hcas._pairs.hcas.values()
+        served.plugins.take(few)
+        assert served.hcas._pairs.hcas == before
+
+
+def test_pairs_that_a_start_cannot_read_are_joined_later(tmp_path: Path) -> None:
+    settings = {"gpu_hca_resource": PAIR, "health_file": tmp_path / "health.json"}
+    with serving_node(**settings) as served:
+        before = late_pairs(served)
+        served.plugins.take(VM)
+    with ExitStack() as stack:
+        with failing(tmp_path / "pairs.json", errno.EIO, reads=True, writes=False):
+            served = stack.enter_context(serving_node(**settings))
+            assert not served.hcas._ever_paired
+        served.plugins.take(VM)
+        assert served.hcas._pairs.hcas == before
+
+
+def test_of_two_pairs_with_one_hca_that_of_the_file_stays() -> None:
+    late = {"GPU-a": "h0", "GPU-b": "h1", "GPU-c": "h2"}
+    offered = {"GPU-b": "h3", "GPU-d": "h0", "GPU-e": "h4"}
+    assert joined(late, offered) == {"GPU-a": "h0", "GPU-b": "h3", "GPU-c": "h2", "GPU-e": "h4"}
 
 
 def test_a_reload_keeps_the_pairs() -> None:

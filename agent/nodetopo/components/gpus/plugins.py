@@ -230,7 +230,9 @@ class PluginSet:
         with self._lock:
             if self._is_stopped:
                 return
-            self._gpus = remembered(self._gpus, snapshot)
+            late = {} if self._known is None else {gpu.id: gpu for gpu in self._known.late()}
+            before = {**late, **{gpu.id: gpu for gpu in self._gpus}}
+            self._gpus = remembered(tuple(before.values()), snapshot)
             self._health = health
             self._served_by_dra = served_by_dra
             self._apply(snapshot)

@@ -61,6 +61,13 @@ class HealthFile:
         self._is_there = saved.content is not None
         return saved.content
 
+    def late(self) -> HealthState | None:
+        """Return the state that :meth:`load` could not read, if it can be read now."""
+        content = self._file.late()
+        if content is not None:
+            self._last, self._is_there = content, True
+        return content
+
     def save(self, state: HealthState) -> bool:
         """Write *state* atomically; return whether that succeeded."""
         if not self._file.save(state):
@@ -151,8 +158,7 @@ class GpuCountFile:
             is_certain = known is None or known.is_certain or known.gpus > 0
             known = GpuCount(gpus=present, machine=machine, is_certain=is_certain)
         self._known = known
-        may_write = saved.problem is None or saved.is_damaged
-        self._is_saved = known is not None and may_write and self._file.save(known)
+        self._is_saved = known is not None and self._file.save(known)
         self._is_there = self._is_saved or not saved.is_absent
         return known
 
@@ -190,6 +196,11 @@ class KnownGpus:
     def load(self) -> tuple[Gpu, ...]:
         """Return the GPUs that this boot is known to have had; none without such a file."""
         content = self._file.load().content
+        return () if content is None else content.gpus
+
+    def late(self) -> tuple[Gpu, ...]:
+        """Return the GPUs that :meth:`load` could not read, if they can be read now."""
+        content = self._file.late()
         return () if content is None else content.gpus
 
     def save(self, gpus: Sequence[Gpu]) -> None:

@@ -6,7 +6,14 @@ from types import MappingProxyType
 
 import structlog
 
-from nodetopo.components.rdma.composite import PairAnswers, Pairs, SavedPairs, paired, with_pairs
+from nodetopo.components.rdma.composite import (
+    PairAnswers,
+    Pairs,
+    SavedPairs,
+    joined,
+    paired,
+    with_pairs,
+)
 from nodetopo.components.rdma.health.monitor import HcaHealthMonitor
 from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.plan import RdmaPlan
@@ -104,7 +111,11 @@ class HcaCompanion:
 
     def join(self, snapshot: Snapshot, offered: Offer) -> Offer:
         """Remember the HCAs of *snapshot*; return *offered* with pairs, if enabled."""
-        self._pairing = Pairing(snapshot=self._hcas.remember(snapshot))
+        self._pairing = Pairing(
+            snapshot=self._hcas.remember(
+                snapshot, () if self._health is None else self._health.known
+            )
+        )
         resource = self._plan.pair
         if resource is None:
             self._pairs = Pairs(hcas=MappingProxyType({}))
@@ -112,6 +123,9 @@ class HcaCompanion:
         gpus = [
             device.id for whole in offered.resources if whole.is_whole for device in whole.devices
         ]
+        late = None if self._file is None else self._file.late()
+        if late is not None:
+            self._ever_paired = joined(late.hcas, self._ever_paired)
         self._pairs = paired(self._pairing, self._hcas.known, gpus, self._ever_paired, resource)
         self._ever_paired = {**self._ever_paired, **self._pairs.hcas}
         if self._file is not None:  # before a pod can have one

@@ -63,6 +63,17 @@ def pairs_file(path: Path, boot_id: str) -> StateFile[SavedPairs]:
     )
 
 
+def joined(late: Mapping[str, str], offered: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the pairs of a file that was read *late*, with those *offered* meanwhile.
+
+    A GPU keeps the HCA that it is offered with, unless the file has it in the pair of a GPU that
+    was not offered: a running pod may have that.
+    """
+    first = {gpu: key for gpu, key in late.items() if gpu not in offered}
+    taken = set(first.values())
+    return {**first, **{gpu: key for gpu, key in offered.items() if key not in taken}}
+
+
 def paired(
     pairing: Pairing,
     known: Sequence[KnownHca],
@@ -85,7 +96,7 @@ def paired(
     kept = {gpu: key for gpu, key in before.items() if gpu in at}
     free_gpus = [at[gpu] for gpu in gpus if gpu in at and gpu not in kept]
     free_hcas = [
-        position for position in selection.hcas[resource] if keys[position] not in kept.values()
+        position for position in selection.hcas[resource] if keys[position] not in before.values()
     ]
     chosen = pairing.gpus_for(free_hcas, free_gpus, min(len(free_hcas), len(free_gpus)))
     near = {

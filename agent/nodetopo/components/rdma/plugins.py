@@ -112,9 +112,14 @@ class HcaPlugins:
             has_connection_manager=self._has_connection_manager,
         )
 
-    def remember(self, snapshot: Snapshot) -> Snapshot:
-        """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order."""
-        self._known = remembered_hcas(self._known, snapshot)
+    def remember(self, snapshot: Snapshot, known: Sequence[KnownHca] = ()) -> Snapshot:
+        """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order.
+
+        *known* are HCAs of an earlier process, whose file may have been read late.
+        """
+        keys = {hca.key for hca in self._known}
+        late = tuple(hca for hca in known if hca.key not in keys)
+        self._known = remembered_hcas((*self._known, *late), snapshot)
         return replace(snapshot, hcas=tuple(hca.hca for hca in self._known))
 
     def take(

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import os
 import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference
 from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.pool import BackingDevices
+from nodetopo.deviceplugin.host_files import FileContent, HostFile
 from nodetopo.errors import ApiUnavailable, InputError, UnreadableError
 from nodetopo.model.dra import DRIVER, ClaimedDevice
 from tests.failing_files import failing
@@ -152,7 +154,7 @@ def test_what_fails_leaves_nothing_prepared(cluster: Cluster) -> None:
 def test_what_cannot_be_kept_is_not_prepared(cluster: Cluster) -> None:
     prepared = cluster.start()
     cluster.path.mkdir()
-    with pytest.raises(UnreadableError, match="cannot write"):
+    with pytest.raises(UnreadableError, match="Is a directory"):
         prepared.prepare(cluster.allocate("1", "gpu-1b"))
     assert prepared.claims == ()
 
@@ -223,6 +225,22 @@ def test_claims_that_cannot_be_read_are_unknown_until_they_can(cluster: Cluster,
             prepared.prepare(cluster.allocate("2", "gpu-43"))
     assert prepared.prepare(cluster.allocate("2", "gpu-43")).uid == "2"
     assert prepared.used == {"GPU-a", "GPU-b"}
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ENOMEM])
+def test_claims_that_one_read_missed_are_kept(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    cluster.start().prepare(cluster.allocate("1", "gpu-1b"))
+    cluster.users = []
+    with monkeypatch.context() as patch:
+        patch.setattr(HostFile, "read", lambda _: FileContent(problem=os.strerror(code)))
+        prepared = cluster.start()
+        with pytest.raises(UnreadableError, match=os.strerror(code)):
+            prepared.prepare(cluster.allocate("2", "gpu-43"))
+    assert prepared.prepare(cluster.allocate("2", "gpu-43")).uid == "2"
+    assert prepared.is_complete
+    assert [claim.uid for claim in cluster.start().claims] == ["1", "2"]
 
 
 def test_a_running_process_knows_its_claims_and_writes_them_again(cluster: Cluster) -> None:

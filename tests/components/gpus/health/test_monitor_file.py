@@ -257,6 +257,27 @@ def test_a_file_that_cannot_be_read_meanwhile_is_neither_removed_nor_changed_by_
     assert daemon.reasons == {A: "Xid79"}
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_verdicts_that_a_start_cannot_read_are_joined_at_a_later_look(
+    daemon: Daemon, code: int
+) -> None:
+    assert daemon.path is not None
+    daemon.watch.look(seen(remapped_rows=FAILED), FINE)
+    document = daemon.path.read_text()
+    with failing(daemon.path.parent, code, reads=True, writes=False):
+        daemon.restart()
+        for _ in range(3):
+            daemon.watch.look(SOUND, FINE)
+            daemon.watch.take_events([xid(79, on=B)])
+            daemon.wait(10)
+        assert daemon.reasons == {A: "HealthNotKnown", B: "Xid79"}
+    assert daemon.path.read_text() == document
+    daemon.watch.look(SOUND, FINE)
+    assert daemon.reasons == {A: "RowRemapFailed", B: "Xid79"}
+    daemon.restart()
+    assert daemon.reasons == {A: "RowRemapFailed", B: "Xid79"}
+
+
 def test_doubt_outlives_the_next_process_too(daemon: Daemon) -> None:
     assert daemon.path is not None
     daemon.path.write_bytes(b"{")

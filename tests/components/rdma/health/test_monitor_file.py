@@ -1,5 +1,6 @@
 """HCAs and verdicts that outlive the daemon: another process begins where the last one ended."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from nodetopo.components.rdma.health.probe import HcaProbe
 from nodetopo.components.rdma.health.saved import SavedHcas, resumed, saved
 from nodetopo.model.hca import Hca
 from nodetopo.rdma.identity import MAX_KEY, KnownHca
+from tests.failing_files import failing
 from tests.probes.sysfs.hca_machine import HcaMachine
 
 SHAPE = "h100x8-nvswitch-2numa-8cx7"
@@ -75,6 +77,26 @@ def test_an_hca_that_recovers_is_given_out_no_earlier_after_a_restart(daemon: Da
     daemon.run(6.0)
     assert daemon.bad == {}
     assert [notice.reason for notice in daemon.monitor.notices()] == ["HcaRecovered"]
+
+
+def test_what_a_start_cannot_read_is_joined_at_a_later_look(daemon: Daemon) -> None:
+    daemon.node.set_state("mlx5_0", "1: DOWN")
+    daemon.node.remove("mlx5_1")
+    daemon.run(15.0)
+    document, keys = daemon.path.read_text(), {one.key for one in daemon.monitor.known}
+    daemon.node.set_state("mlx5_0", "4: ACTIVE")
+    with failing(daemon.path, errno.EIO, reads=True, writes=False):
+        daemon.start()
+        daemon.run(10.0)
+        assert daemon.bad == {}
+    assert daemon.path.read_text() == document
+    daemon.monitor.look()
+    assert daemon.bad["mlx5_0"] == "HcaLinkDown"
+    assert {one.key for one in daemon.monitor.known} == keys
+    daemon.run(70.0)
+    assert daemon.bad == {"mlx5_1": "HcaGone"}
+    daemon.start()
+    assert daemon.bad == {"mlx5_1": "HcaGone"}
 
 
 def test_a_port_that_flaps_across_restarts_is_held_longer_each_time(daemon: Daemon) -> None:

@@ -138,9 +138,9 @@ class ClaimsFile:
         now = sockets.identity(self._file.path)
         if now is not None and now == self._seen:
             return None
-        self._seen = now
         # The kubelet repeats each claim at every container start.
         saved = self._file.load(is_known=self._is_known)
+        self._seen = None if saved.is_unread else now
         self._is_newer = saved.is_newer
         if saved.content is not None:
             self._is_known, self.is_complete = True, saved.content.is_complete
@@ -156,6 +156,8 @@ class ClaimsFile:
 
     def write(self, claims: Mapping[str, PreparedClaim]) -> None:
         """Replace the content of the file, unless a newer release wrote it.
+
+        A file that could not be read is read first, by :meth:`news`.
 
         Raises:
             UnreadableError: the file cannot be written, and is unchanged.

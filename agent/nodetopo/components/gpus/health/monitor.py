@@ -16,7 +16,7 @@ from nodetopo.components.gpus.health.clearing import (
 from nodetopo.components.gpus.health.ledger import after_events, after_look, after_time, view
 from nodetopo.components.gpus.health.notices import notices
 from nodetopo.components.gpus.health.rules import HealthRules
-from nodetopo.components.gpus.health.saved import doubted, forgiven, lasting, resumed
+from nodetopo.components.gpus.health.saved import doubted, forgiven, joined, lasting, resumed
 from nodetopo.components.gpus.health.seen import is_over, waits_for_a_reset
 from nodetopo.components.gpus.health.state import MAX_GPUS, HealthState
 from nodetopo.components.gpus.settings import GpuSettings
@@ -106,7 +106,8 @@ class GpuHealthMonitor:
         self._lock = threading.Lock()
         self._file_lock = threading.Lock()
         saved = None if state_file is None else state_file.load()
-        self._state = resumed(saved or HealthState(boot_id=boot_id), boot_id, clock())
+        self._since = clock()
+        self._state = resumed(saved or HealthState(boot_id=boot_id), boot_id, self._since)
         self._lasting = lasting(self._state)
         self._written = lasting(saved or _NOTHING)
         self._is_written = True
@@ -233,9 +234,15 @@ class GpuHealthMonitor:
             began: the start of the scan, by the clock; ``None`` for now. Later events still call
                 for another scan, which may show them.
         """
-        is_pardon = self._file is not None and self._file.was_removed()
+        late, is_pardon = None, False
+        if self._file is not None:
+            with self._file_lock:
+                late, is_pardon = self._file.late(), self._file.was_removed()
         with self._lock:
             self._judged.clear()
+            if late is not None:
+                self._lost, self._written = None, lasting(late)
+                self._state = joined(resumed(late, self._state.boot_id, self._since), self._state)
             before = self._state
             if is_pardon:
                 reason = "HealthForgotten"

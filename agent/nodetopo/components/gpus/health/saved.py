@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import nextafter
 from types import MappingProxyType
 
 from nodetopo.components.gpus.health.reported import with_fault
@@ -18,6 +19,9 @@ from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.state_document import opened, sealed
 
 SCHEMA = "nodetopo-health/v1"
+
+IN_DOUBT = "HealthNotKnown"
+"""The reason for a GPU whose earlier verdicts are not known."""
 
 
 def encode(state: HealthState) -> str:
@@ -65,6 +69,36 @@ def resumed(state: HealthState, boot_id: str | None, now: float) -> HealthState:
     return HealthState(boot_id=boot_id, gpus=MappingProxyType(gpus), nvml=nvml)
 
 
+def joined(late: HealthState, state: HealthState) -> HealthState:
+    """Return *late*, resumed for the start of this process, with what *state* has seen since.
+
+    The doubt of :func:`doubted` is over, as the verdicts are known.
+    """
+    gpus = dict(late.gpus)
+    for name, now in state.gpus.items():
+        record = gpus.get(name)
+        if record is None:
+            if len(gpus) >= MAX_GPUS:
+                continue
+            record = replace(now, faults=())
+        for fault in now.faults:
+            if fault.reason != IN_DOUBT:
+                record = with_fault(record, fault)
+        windows = {window.xid: window for window in (*record.windows, *now.windows)}
+        gpus[name] = replace(
+            record,
+            name=now.name or record.name,
+            pci=now.pci or record.pci,
+            links=max(record.links, now.links),
+            reset_at=record.reset_at if now.reset_at is None else now.reset_at,
+            falls=tuple(sorted({*record.falls, *now.falls})),
+            windows=tuple(windows[xid] for xid in sorted(windows)),
+        )
+    fresh_at = late.nvml.fresh_at if state.nvml.fresh_at is None else state.nvml.fresh_at
+    nvml = replace(state.nvml, fresh_at=fresh_at)
+    return replace(state, gpus=MappingProxyType(gpus), nvml=nvml)
+
+
 def forgiven(state: HealthState) -> HealthState:
     """Return *state* without anything known of a GPU, as an operator requested."""
     return replace(state, gpus=MappingProxyType({}))
@@ -78,8 +112,8 @@ def doubted(state: HealthState, gpus: Iterable[str], now: float) -> HealthState:
     still is wrong shows again, as a lost GPU, a recovery action or the next XID does.
     """
     fault = Fault(
-        reason="HealthNotKnown",
-        said="the health file was damaged, and the GPU's earlier health is lost",
+        reason=IN_DOUBT,
+        said="the health file is not readable, and the earlier health of the GPU is not known",
         kind=HealthClass.RESET,
         heal=Heal.SIGHT,
         first=now,
@@ -136,7 +170,9 @@ def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
     for fault in record.faults:
         last = fault.last if record.was_reset_after(fault) else now
         first = _bounded(fault.first, now)
-        faults.append(replace(fault, first=first, last=_bounded(last, now), sound_since=None))
+        # Earlier than a reset of the meantime, which counts as one of this moment.
+        last = _bounded(last, nextafter(now, 0.0))
+        faults.append(replace(fault, first=min(first, last), last=last, sound_since=None))
     return replace(
         record,
         faults=tuple(faults),
@@ -149,7 +185,7 @@ def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
             )
             for window in record.windows
         ),
-        shown_at=None,  # errors in between are lost, and a reset in between counts
+        shown_at=now,  # a reset in between came before all that this process will see
         reset_at=_past(record.reset_at, now),
     )
 

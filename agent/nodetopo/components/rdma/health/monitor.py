@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -189,6 +190,7 @@ class HcaHealthMonitor:
 
         Once a minute their error counters are read too. One thread at a time.
         """
+        self._take_late()
         probe, known = self._probe, self._known
         if probe is not None and known:
             self._look(probe, known)
@@ -219,6 +221,26 @@ class HcaHealthMonitor:
             self._state = MappingProxyType({})
             self._view = MappingProxyType({})
             self._notices.clear()
+
+    def _take_late(self) -> None:
+        """Join what the file has, if the start could not read it, with what is known by now."""
+        late = None if self._file is None else self._file.late()
+        if late is None:
+            return
+        with self._lock:
+            self._written = late
+            known, before = resumed(late, self._clock())
+            ours = {hca.key for hca in self._known}
+            self._known += tuple(replace(it, is_lost=True) for it in known if it.key not in ours)
+            self._unseen |= frozenset(key for key in before if key not in ours)
+            state = {**before, **self._state}
+            for key, earlier in before.items():
+                if state[key].fault is None and earlier.fault is not None:
+                    state[key] = earlier
+                falls = {*earlier.falls, *state[key].falls}
+                state[key] = replace(state[key], falls=tuple(sorted(falls)))
+            self._state, self._view = MappingProxyType(state), view(state, self._rules)
+        self._on_change()
 
     def _save(self) -> None:
         """Save what a restart must not lose, if it has changed; a failure is tried again."""
