@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,27 @@ def test_a_restart_forgets_no_reset_that_was_seen() -> None:
     look(0)
     story.wait(60)
     assert look(0).reason() is None
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 2.0])
+@pytest.mark.parametrize(
+    ("worn", "sound"),
+    [
+        ({"ecc_errors": EccErrors(volatile=3)}, {"ecc_errors": EccErrors(volatile=0)}),
+        ({"retired_pages_pending": True}, {"retired_pages_pending": False}),
+    ],
+    ids=["errors", "pages"],
+)
+def test_a_reset_between_two_processes_ends_no_fault_of_the_second(
+    worn: dict[str, Any], sound: dict[str, Any], wait_s: float
+) -> None:
+    before, after = seen(recovery_action=None, **worn), seen(recovery_action=None, **sound)
+    story = Story().look(before).events(xid(95)).wait(1).look(before).wait(1)
+    story.state = resumed(decode(encode(story.state)), "one", story.now)
+    story.wait(wait_s).events(xid(119)).wait(2).looks_for(30, after)
+    story.state = resumed(decode(encode(story.state)), "one", story.now)
+    story.looks_for(600, after)
+    assert [fault.reason for fault in story.state.gpus[A].faults] == ["Xid119"]
 
 
 def test_a_restart_remembers_falls() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import nextafter
 from types import MappingProxyType
 
 from nodetopo.components.gpus.health.reported import with_fault
@@ -169,7 +170,9 @@ def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
     for fault in record.faults:
         last = fault.last if record.was_reset_after(fault) else now
         first = _bounded(fault.first, now)
-        faults.append(replace(fault, first=first, last=_bounded(last, now), sound_since=None))
+        # A reset between the two processes counts as one of now, and is later than this.
+        last = _bounded(last, nextafter(now, 0.0))
+        faults.append(replace(fault, first=min(first, last), last=last, sound_since=None))
     return replace(
         record,
         faults=tuple(faults),
@@ -182,7 +185,7 @@ def _after_restart(record: GpuRecord, now: float) -> GpuRecord:
             )
             for window in record.windows
         ),
-        shown_at=None,  # errors in between are lost, and a reset in between counts
+        shown_at=now,  # a reset in between came before all that this process will see
         reset_at=_past(record.reset_at, now),
     )
 

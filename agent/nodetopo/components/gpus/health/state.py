@@ -90,8 +90,8 @@ class GpuRecord:
         links: most active NVLinks seen in this boot, MIG mode apart.
         action, volatile: recovery action and uncorrectable errors last reported by the driver.
         pending: reasons of faults for changes that awaited a reset in the driver's last report.
-        shown_at: the begin of the last scan of this process that reported all of these; ``None``
-            before it.
+        shown_at: the begin of the last scan that reported all of these, or of the process that took
+            them from a file; ``None`` before both.
         reset_at: a time that the last reset followed.
         faults: by reason.
         falls: when it turned Unhealthy, oldest first.
