@@ -165,7 +165,9 @@ class ClaimsFile:
         content = SavedClaims(claims=tuple(claims.values()), is_complete=self.is_complete)
         problem = None if self._is_newer else self._file.write(content)
         if problem is not None:
-            raise UnreadableError(problem, "see whether the disk is full, or the directory is gone")
+            raise UnreadableError(
+                problem, "see whether the disk fails or is full, or the directory is gone"
+            )
         self._is_known = True
         self._seen = sockets.identity(self._file.path)
 
