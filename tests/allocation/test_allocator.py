@@ -150,7 +150,7 @@ def test_the_worth_of_a_set_does_not_depend_on_what_is_free_or_lost() -> None:
     assert near < across
     assert near == allocator.worth(ids[6:])
     assert near == (-4500, 1, 1, 1)  # bandwidth, models, NUMA nodes, sockets
-    assert allocator.worth(ids[:3]) == (-4500, -13500, 1, 1)  # of the pairs, too
+    assert allocator.worth(ids[:3]) == (-4500, 1, -13500, 1, 1)  # of the pairs, too
 
 
 @pytest.mark.parametrize("policy", [Policy.BEST, Policy.NUMA_FIRST, Policy.NIC_REQUIRED])

@@ -215,6 +215,8 @@ class Soak:
             plugins=self._gpus.plugins,
             health=self._health,
             pause=None,
+            expected=None,
+            _known=None,
             _offer_notices=OfferNotices(),
         )
         overrides = OverridesFile(None)

@@ -161,7 +161,9 @@ def compose(
         pairs=pairs,
         bridges=tree.bridges(it.path for it in everything),
         numa_nodes=host.nodes,
-        cpu=host.cpu,
+        cpu=replace(host.cpu, l3_ids=tuple(range(len(host.cpu.l3_groups))))
+        if has_whole_cpu_tree
+        else host.cpu,
         hcas=tuple(map(_counting, hcas)),
         data_directs=data_directs,
         management_hcas=tuple(map(_counting, management_hcas)),

@@ -7,12 +7,10 @@ The host's files are below a mount of this process. A symbolic link there, such 
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from shutil import copyfile
 from time import time
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -100,6 +98,8 @@ class HostFile:
         A missing directory is created. A reader finds the old text or the new one; after a failure
         it finds the old one. *pause* is called before the new one takes its place.
         """
+        import tempfile  # noqa: PLC0415 - with shutil and lzma, for those who write
+
         if self.read().text == text:
             return None
         directory, prefix = self._path.parent, f".{self._path.name}."
@@ -141,7 +141,7 @@ class HostFile:
                 new.hardlink_to(self._path)
             except OSError:  # FAT has no hard links, and fs.protected_hardlinks can forbid one
                 new.touch(self._mode)
-                copyfile(self._path, new)
+                new.write_bytes(self._path.read_bytes())
             new.replace(path)
         except OSError as error:
             return f"cannot keep {self._path} as {path}: {error.strerror}"
