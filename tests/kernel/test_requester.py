@@ -612,3 +612,59 @@ def test_no_other_pod_and_no_other_container_is_ever_named(seed: int) -> None:
     for _ in range(60):
         cluster.admit() if cluster.random.random() < 0.6 else cluster.end()
     assert cluster.known > cluster.asked / 2
+
+
+def test_what_an_unknown_pod_was_given_is_nobodys_after_seconds() -> None:
+    """It was refused, perhaps: the next pod, whenever it comes, has nothing of it."""
+    node = Kubelet()
+    node.requesters.prime(list)
+    node.add("refused")
+    node.give("refused", GPU)
+    del node.pods["default", "refused"]
+    node._asker = None
+    node.now_s += WINDOW_S + 1
+    node.add("next")
+    found = node.choose(HCA)
+    assert found is not None
+    assert not found.held
+
+
+def test_a_pod_that_is_refused_and_made_again_has_nothing_of_its_predecessor() -> None:
+    node = Kubelet()
+    uid = ["uid-1"]
+    node.requesters.uid = lambda _: uid[0]
+    node.requesters.prime(list)
+    node.add("web-0")
+    node.choose(HCA)
+    node.requesters.gave(HCA, ["h0"])
+    uid[0] = "uid-2"
+    found = node.choose(GPU)
+    assert found is not None
+    assert not found.held
+
+
+def test_a_refused_allocation_ends_the_call_and_its_container() -> None:
+    node = Kubelet()
+    failing = Mock(spec=Answers)
+    failing.answer.side_effect = UnreadableError("no device node", "load the driver")
+    _, answers = node.requesters.around(HCA, lambda *_: (), failing)
+    node.add("pod")
+    node.ask("pod", GPU)
+    node.choose(HCA)
+    with pytest.raises(UnreadableError):
+        answers.answer([Mock(id="h0")])
+    assert node.requesters.current(HCA) is None
+
+
+def test_an_allocation_without_a_choice_is_no_completed_containers() -> None:
+    node = Kubelet()
+    seen: list[Requester | None] = []
+    noting = Mock(spec=Answers)
+    noting.answer.side_effect = lambda _: seen.append(node.requesters.current(HCA))
+    _, answers = node.requesters.around(HCA, lambda *_: (), noting)
+    node.add("first")
+    node.ask("first", GPU)
+    node.end()
+    node.add("second")
+    answers.answer([Mock(id="h0")])
+    assert seen == [None]

@@ -279,6 +279,19 @@ class Requesters:
             return None
         return Requester(pod=last.pod, held=dict(last.given))
 
+    def begin(self) -> None:
+        """Learn, before an Allocate without a choice, whether the last container is complete."""
+        with self._lock:
+            if self._current is None:
+                self._settle()
+
+    def refused(self) -> None:
+        """Note that the container was refused its devices, and its pod with it."""
+        with self._lock:
+            self._current = None
+            if self._last is not None:
+                self._last.is_complete = True
+
     def gave(self, resource: str, ids: Collection[str]) -> None:
         """Note that the container was given *ids*: the next call is another one's."""
         with self._lock:
@@ -385,7 +398,9 @@ class Requesters:
                     return holder
             elif holder is not None and owner in self._asking:
                 return Requester()  # both were added since the last list
-            elif holder is None and self._is_recent(last) and owner in pods and not others:
+            elif holder is None and not self._is_recent(last):
+                pass  # the kubelet has refused its pod
+            elif holder is None and owner in pods and owner not in new and not others:
                 return Requester(pod=owner, held=dict(last.given))
             elif holder is None and owner is None and records is not None and not others - new:
                 only = next(iter(others)) if len(others) == 1 else None
@@ -511,7 +526,12 @@ class _RecordedAnswers:
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
         """Return the container response for *devices*; raises as the answers alone."""
-        response = self._answers.answer(devices)
+        self._requesters.begin()
+        try:
+            response = self._answers.answer(devices)
+        except Exception:
+            self._requesters.refused()
+            raise
         self._requesters.gave(self._resource, [device.id for device in devices])
         return response
 

@@ -1,5 +1,6 @@
 """State files and checkpoints of the kubelet, as it writes them and as it never would."""
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from nodetopo.model.kubelet_state import (
 )
 from nodetopo.model.numa import CpuSet
 from nodetopo.probes.kubelet.state import CHECKPOINT, DeviceCheckpoint, read_kubelet_state
+from nodetopo.probes.sysfs.tree import Tree
 
 KUBELET = "var/lib/kubelet"
 CPU = f"{KUBELET}/cpu_manager_state"
@@ -282,3 +284,18 @@ def test_the_checkpoint_is_read_again_once_it_is_replaced(tmp_path: Path) -> Non
     assert read.records() == first
     path.unlink()
     assert read.records() is None
+
+
+def test_a_checkpoint_that_one_read_missed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / CHECKPOINT).write_text(checkpoint(), "utf-8")
+    read = DeviceCheckpoint(tmp_path)
+
+    def fails(*_: object) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Tree, "content", fails)
+        assert read.records() is None
+    assert read.records() == frozenset()

@@ -90,7 +90,9 @@ class DeviceCheckpoint:
         version = status.st_ino, status.st_mtime_ns, status.st_size
         if version != self._read[0]:
             state = _Reader(Tree.of(self._directory)).read(CHECKPOINT, device_state)
-            self._read = version, None if state is None else _records(state)
+            if state is None:
+                return None  # it is tried again: the kubelet may not write it for hours
+            self._read = version, _records(state)
         return self._read[1]
 
 
