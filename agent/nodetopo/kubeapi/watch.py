@@ -106,6 +106,9 @@ class Watch(ABC):
             ApiUnavailable: *found* is not a valid object.
         """
 
+    def forget(self) -> None:  # noqa: B027 - those that hold one object need not
+        """Forget all objects: the next stream begins with those that exist."""
+
     def take_bookmark(self, metadata: Mapping[str, Any]) -> None:  # noqa: B027 - most need none
         """Take the *metadata* of a bookmark, which marks the stream's progress."""
 
@@ -126,6 +129,7 @@ class Watch(ABC):
                     if self._version == _NEWEST:
                         self._wait_after(ApiUnavailable(str(error)), stopping)
                     self._version = _NEWEST
+                    self.forget()
                 except ApiUnavailable as error:
                     self._wait_after(error, stopping)
         finally:  # even after an internal error: stale objects must not be trusted

@@ -1,7 +1,10 @@
 """The pods of the node: their policies, what they ask for, and how they are placed."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +19,7 @@ from nodetopo.components.gpus.own_pods import (
     PodChoice,
 )
 from nodetopo.components.gpus.placement import Placement
+from nodetopo.components.gpus.run_times import PodRunTimes
 from nodetopo.kernel.events import PodEvent
 from nodetopo.kernel.requester import Requesters
 from nodetopo.machines.bundled import machine
@@ -140,6 +144,31 @@ def test_the_latest_pods_are_remembered(node: Node) -> None:
         node.pods.take("ADDED", pod(f"p-{number}"))
     assert node.pods.pod(("ml", "p-0")) is None
     assert node.pods.pod(("ml", "p-1")) is not None
+
+
+@pytest.mark.parametrize("kind", [OwnPods, PodRunTimes])
+def test_pods_that_end_while_a_watch_has_expired_are_forgotten(kind: Any) -> None:
+    """The next stream begins with the pods that exist, and has no event of the others."""
+    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+    stopping = threading.Event()
+    started = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+
+    def events(*names: str) -> Iterator[Mapping[str, Any]]:
+        yield from ({"type": "ADDED", "object": pod(name) | started} for name in names)
+        if names == ("old",):
+            yield gone
+        stopping.set()
+
+    streams = [events("old"), events("new")]
+    watch = kind(None, "gpu-1", *([None] if kind is OwnPods else []))
+
+    def opened() -> Any:
+        return nullcontext(SimpleNamespace(events=lambda: streams.pop(0), cancel=lambda: None))
+
+    watch._opened = opened
+    watch.run(stopping)
+    known = watch._pods if kind is OwnPods else watch._running
+    assert list(known) == [("ml", "new")]
 
 
 def test_one_watch_of_the_nodes_pods_and_nothing_once_it_is_lost(tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ class OwnPods(PodWatch):
         while len(self._pods) > REMEMBERED:
             self._pods.popitem(last=False)
 
+    def forget(self) -> None:
+        """Forget all pods: of those that ended meanwhile no event will come."""
+        self._pods.clear()
+
     def pod(self, name: PodName) -> OwnPod | None:
         """Return a pod that has not ended; ``None`` where it is not known, or no longer followed.
 

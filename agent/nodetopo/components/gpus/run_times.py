@@ -102,6 +102,10 @@ class PodRunTimes(PodWatch):
         )
         _limit(self._running)
 
+    def forget(self) -> None:
+        """Forget which pods run; their history stays."""
+        self._running.clear()
+
     def end(self, namespace: str, name: str) -> float | None:
         """Return the expected end of a running pod, in seconds since 1970; ``None``: unknown.
 
