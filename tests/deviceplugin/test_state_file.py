@@ -107,7 +107,7 @@ def test_damage_is_kept_without_hard_links(
         file(path).load()
         assert (path.read_text(), bad.read_text()) == (text, text)
     with monkeypatch.context() as patch:
-        patch.setattr("nodetopo.deviceplugin.host_files.copyfile", fail)
+        patch.setattr(Path, "write_bytes", fail)
         path.write_text("third")
         ours = file(path)
         ours.load()
