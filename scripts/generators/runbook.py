@@ -43,9 +43,9 @@ List the Events of a node with `kubectl describe node NODE`, or with
 `kubectl get events -n default --field-selector involvedObject.kind=Node,source=nodetopo`.
 
 Repeated Events with one reason about one subject are a single object with a count. The daemon
-writes the same Event at most once in ten minutes, and at most ten Events in an hour. Events about one
-GPU or HCA keep their order: an Event is written sooner if a newer one about the same GPU is due.
-The daemon drops an Event that has waited for more than an hour, and counts it in
+writes the same Event at most once in ten minutes, and at most ten Events in an hour. Events about
+one GPU or HCA keep their order: an Event is written sooner if a newer one about the same GPU is
+due. The daemon drops an Event that has waited for more than an hour, and counts it in
 `nodetopo_kubernetes_events_total`.
 
 | reason | type | when | what to do |

@@ -99,8 +99,7 @@ def copies(device: PluginDevice, count: int | None) -> Iterator[PluginDevice]:
 def size_problem(devices: Copies, numa: NumaReport, setting: str) -> InputError | None:
     """Return why a kubelet would not read the list of *devices*; ``None`` if it would.
 
-    *setting* is the number to lower.
-    The list is not made: its devices can exceed the memory.
+    *setting* is the number to lower. The list is not made: its devices can exceed the memory.
     """
     size = list_bytes(devices, numa)
     if size <= MOST_BYTES:

@@ -86,7 +86,8 @@ def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
     if hcas is None or not snapshot.gpus:
         return None
     distances, cards, most = hca_closeness(snapshot), job_hcas(snapshot), most_rates(hcas)
-    models = Counter(_model(hcas[at]) or at for at in cards)
+    models = {at: _model(hcas[at]) or at for at in cards}
+    alike = Counter(models.values())
     nearest: dict[int, frozenset[int]] = {}
     for gpu in snapshot.gpus:
         known = {at: distances[gpu.index, at] for at in cards if (gpu.index, at) in distances}
@@ -98,16 +99,15 @@ def nearest_by_gpu(snapshot: Snapshot) -> Mapping[int, frozenset[int]] | None:
         # A card of which no rate is known stays, or a cable would change the result.
         silent = {at for at, rate in speeds.items() if rate is None}
         usual = {at for at, rate in speeds.items() if rate == fastest} - silent
-        common = max((models[_model(hcas[at]) or at] for at in usual), default=0)
-        leading = {
-            at
-            for at in silent
-            if fastest is not None
-            and (
-                _stated(hcas[at]) > fastest
-                or (models[_model(hcas[at]) or at] > common and _chip(hcas[at]) > fastest)
-            )
-        }
+        leading = set[int]()
+        if fastest is not None:
+            common = max(alike[models[at]] for at in usual)
+            leading = {
+                at
+                for at in silent
+                if _stated(hcas[at]) > fastest
+                or (_chip(hcas[at]) > fastest and alike[models[at]] > common)
+            }
         if group := leading or silent | usual:
             nearest[gpu.index] = frozenset(group)
     return nearest

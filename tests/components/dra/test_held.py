@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from nodetopo.components.dra.held import CHECKPOINT, LOOK_S, RELEASE_S, HeldDevices
+from nodetopo.components.dra.held import LOOK_S, RELEASE_S, HeldDevices
 from nodetopo.errors import UnreadableError
 from nodetopo.machines.bundled import machine
 from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.gpu import Mig, MigInstance
 from nodetopo.model.node import PlacedDevice, PodHolding
 from nodetopo.model.numa import CpuSet
+from nodetopo.probes.kubelet.state import CHECKPOINT
 
 DGX = machine("dgx-h100")
 UUIDS = tuple(gpu.uuid or "" for gpu in DGX.gpus)

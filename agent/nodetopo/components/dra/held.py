@@ -25,9 +25,7 @@ from nodetopo.model.node import unshared
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.outage import Outage
 from nodetopo.probes.kubelet.podresources import PodResources
-
-CHECKPOINT = "kubelet_internal_checkpoint"
-"""In the device plugins' directory (1.36 pkg/kubelet/cm/devicemanager, writeCheckpoint)."""
+from nodetopo.probes.kubelet.state import CHECKPOINT
 
 LOOK_S = 30.0
 """Longest time between two looks."""
