@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.client import HTTPResponse
 from typing import Any
 
 from nodetopo.errors import ApiUnavailable
@@ -36,6 +35,8 @@ def body_of(
         EndlessError: it has more than *max_bytes*, or takes longer.
         OSError, HTTPException, HTTPError: as *answer* does.
     """
+    from http.client import HTTPResponse  # noqa: PLC0415 - loaded by whoever has an answer
+
     body, began = bytearray(), time.monotonic()
     # Not `read`: that waits for all of it. A compressed body, which nobody asks for, stays so.
     options = {} if isinstance(answer, HTTPResponse) else {"decode_content": False}

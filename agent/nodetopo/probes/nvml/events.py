@@ -32,7 +32,7 @@ KINDS: Mapping[int, EventKind] = MappingProxyType(
 )
 """The types that are registered where a GPU supports them (nvml.h, ``nvmlEventType*``)."""
 
-WAIT_MS = 1500
+WAIT_MS = 500
 """Longest single wait, and so about the time until the thread notices that it should stop or
 register the GPUs again. An event ends it at once; each wake-up without one costs 0.2 ms of CPU."""
 
@@ -55,7 +55,7 @@ lost one refuses: it could hide the others' events.
 STALLED_S = 30.0
 """A registration or a wait that takes longer hangs; either should take :data:`WAIT_MS` or less."""
 
-PAUSE_S = 2.0
+PAUSE_S = 1.0
 """How long a reading waits for the registration: for the end of a wait (:data:`WAIT_MS`), and for
 the calls. Longer means that a call is slow, or hangs."""
 
