@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
 from nodetopo.deviceplugin.plugin import DevicePlugin
 from nodetopo.deviceplugin.siblings import SAME_TIME_NS, Sibling, Siblings
@@ -171,6 +172,25 @@ def test_an_instance_that_ends_before_it_was_seen_listening_has_ended(socket_dir
         assert siblings.look() == ()
         path.unlink()
         assert [one.path for one in siblings.look()] == [path]
+
+
+def test_an_instance_that_ends_during_a_look_can_have_registered_later(
+    socket_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    siblings = Siblings(RESOURCE, [socket_dir], "1-aaaaa")
+    ending = OtherPlugin(socket_dir, "nodetopo-gpu-1-bbbbb001.sock", GPUS)
+    now = sockets.identity(ending.path)
+    assert now is not None
+    assert siblings.look() == ()
+
+    def answers_last(path: Path) -> bool:
+        ending.stop()
+        return True
+
+    with monkeypatch.context() as during:
+        during.setattr(sockets, "is_listening", answers_last)
+        assert siblings.look() == ()
+    assert [one.may_have_replaced(now[2]) for one in siblings.look()] == [True]
 
 
 def test_a_socket_that_was_left_behind_is_no_instance_for_long(socket_dir: Path) -> None:

@@ -11,6 +11,7 @@ older one ends first, the newer one loses its stream or nothing at all.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import time_ns
 
 from nodetopo.deviceplugin import sockets
 
@@ -77,7 +78,9 @@ class Siblings:
                 if path.name in silent_before or instance in before:
                     continue
             made = sockets.identity(path)
-            sibling = Sibling(path, 0 if made is None else made[2], has_answered)
+            # One that is gone by now was stamped before.
+            stamp_ns = time_ns() if made is None else made[2]
+            sibling = Sibling(path, stamp_ns, has_answered)
             known = self._known.get(instance, sibling)
             self._known[instance] = replace(
                 max(known, sibling, key=lambda one: one.stamp_ns),
