@@ -529,6 +529,37 @@ def test_devices_of_others_count_as_in_use(kubelet: Kubelet) -> None:
     assert in_use == {OTHER: frozenset({"card-0"}), **kubelet.held("a")}
 
 
+def test_devices_of_an_ended_pod_are_free_as_soon_as_another_gets_the_first_of_them(
+    kubelet: Kubelet,
+) -> None:
+    """The kubelet drops the ended pod from its checkpoint only once the next one is complete."""
+    kubelet.add("ended")
+    kubelet.ask("ended", GPU, size=4)
+    kubelet.ask("ended", HCA)
+    (free,) = kubelet.held("ended")[HCA]
+    kubelet.end()
+    del kubelet.pods["default", "ended"]
+    kubelet.add("next")
+    kubelet.choose(HCA)
+    kubelet.give("next", HCA, ids=(free,))
+    kubelet.choose(GPU)
+    assert kubelet.requesters.in_use == {HCA: frozenset({free})}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_devices_of_a_pod_that_is_ending_beside_one_of_its_name_are_in_use(
+    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    pods = [
+        listed_pod("default", "a", {"work": {GPU: ("gpu",)}}),
+        listed_pod("default", "a", {"work": {}}),
+    ]
+    monkeypatch.setattr(kubelet.requesters, "_pods", lambda: pods[::order])
+    kubelet.add("a")
+    kubelet.choose(HCA)
+    assert kubelet.requesters.in_use == {GPU: frozenset({"gpu"})}
+
+
 class Cluster:
     """Random pods of one node, which come, are refused, end, and come back under their names.
 

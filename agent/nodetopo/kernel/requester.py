@@ -31,7 +31,7 @@ from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.service import Answers, InformedPrefer, Prefer
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import UnreadableError
-from nodetopo.model.pod import Pod
+from nodetopo.model.pod import Container, Pod
 from nodetopo.probes.kubelet.gate import ADMISSIONS, AdmissionGate
 from nodetopo.probes.kubelet.state import Record, Records
 
@@ -211,7 +211,7 @@ class Requesters:
         if not self._users:
             return
         try:
-            before = _containers(pods())
+            before = tuple(pods())
         except UnreadableError:
             return
         with self._lock:
@@ -240,21 +240,21 @@ class Requesters:
             return None
         with self._lock:
             records = self._settle()
-        pods = None if required else self._listed()
+        listed = None if required else self._listed()
         with self._lock:
-            if pods is None:
+            if listed is None:
                 found = self._unlisted(resource, required, records)
                 if records is not None and not required:
                     self._in_use = _held_in_all(records)
             else:
-                found = self._found(pods, records, resource, size)
+                found = self._found(_containers(listed), records, resource, size)
                 if found.pod is not None:
                     self._asking = frozenset((found.pod,))
-                self._take(pods, records)
+                self._take(listed, records)
             if left := self._in_use.get(resource):
                 self._in_use = {**self._in_use, resource: left.difference(available)}
             self._current = resource, found
-        if pods is not None:
+        if listed is not None:
             self._count("ambiguous" if found.pod is None else "known")
         elif not required and self._pods is not None:
             self._count("failed")
@@ -338,14 +338,14 @@ class Requesters:
                 break
         return records
 
-    def _listed(self) -> Mapping[PodName, Containers] | None:
+    def _listed(self) -> tuple[Pod, ...] | None:
         """Return the pods; ``None`` if the kubelet stalls, refuses, or a list is not safe."""
         began = self._clock()
         if self._pods is None or began < self._resumes_s:
             return None
         try:
             with self._gate.asking() as is_safe:
-                return _containers(self._pods()) if is_safe else None
+                return tuple(self._pods()) if is_safe else None
         except UnreadableError:
             return None
         finally:
@@ -489,8 +489,9 @@ class Requesters:
             or (None not in uids and uids[0] != uids[1])
         )
 
-    def _take(self, pods: Mapping[PodName, Containers], records: Records | None) -> None:
-        """Remember *pods*; of those that they lack, the ones with devices."""
+    def _take(self, listed: Sequence[Pod], records: Records | None) -> None:
+        """Remember the pods *listed*; of those that they lack, the ones with devices."""
+        pods = _containers(listed)
         for name in [name for name, has in self._known.items() if not _devices(has)]:
             del self._known[name]
         for name, containers in pods.items():
@@ -500,8 +501,12 @@ class Requesters:
             self._known.popitem(last=False)
         self._uids = {name: self.uid(name) or self._uids.get(name) for name in self._known}
         self._has_listed = True
-        held = [held for containers in pods.values() for held in containers.values()]
-        self._in_use = _union((*held, *_of_init_containers(_union(held), records or ())))
+        held = _union(_held(container) for pod in listed for container in pod.containers)
+        # The kubelet records a container once it is complete: what has its devices before is over.
+        last = self._last
+        begun = NOTHING if last is None or last.is_complete else last.given
+        recorded = {kind: ids - begun.get(kind, frozenset()) for kind, ids in held.items()}
+        self._in_use = _union((held, *_of_init_containers(recorded, records or ())))
 
     def _count(self, outcome: str) -> None:
         self._lookups = {**self._lookups, outcome: self._lookups.get(outcome, 0) + 1}
@@ -545,13 +550,12 @@ def _containers(pods: Iterable[Pod]) -> dict[PodName, Containers]:
     for pod in pods:
         name = pod.namespace, pod.name
         if name not in found or _devices(found[name]):
-            found[name] = {
-                container.name: {
-                    given.resource: frozenset(given.ids) for given in container.devices or ()
-                }
-                for container in pod.containers
-            }
+            found[name] = {container.name: _held(container) for container in pod.containers}
     return found
+
+
+def _held(container: Container) -> Held:
+    return {given.resource: frozenset(given.ids) for given in container.devices or ()}
 
 
 def _devices(containers: Containers) -> frozenset[tuple[str, str, str]]:
