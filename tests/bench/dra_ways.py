@@ -6,13 +6,14 @@ ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from nodetopo.components.dra.pool import Pool
 from nodetopo.model.dra import DRIVER, NVIDIA_DRIVER
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.probes.dra import devices_of
 from nodetopo.tools.cluster.export.dra import claim_spec
 from tests.tools.cluster.export.drivers import NVIDIA_CLASS, nvidia_gpus, our_classes, ours
 
@@ -60,11 +61,16 @@ def ways(snapshot: Snapshot) -> tuple[Way, ...]:
         ),
         *(
             Way(
-                name=SETS if has_sets else SINGLES,
-                slices=ours(snapshot, NODE, has_sets=has_sets),
-                claim=partial(claim_spec, snapshot, driver=DRIVER, has_sets=has_sets),
+                name=name,
+                slices=slices,
+                claim=partial(
+                    claim_spec, replace(snapshot, published=devices_of(slices)), driver=DRIVER
+                ),
             )
-            for has_sets in (False, True)
+            for name, slices in (
+                (SINGLES, ours(snapshot, NODE, has_sets=False)),
+                (SETS, ours(snapshot, NODE)),
+            )
         ),
     )
 

@@ -184,6 +184,7 @@ def test_an_instance_that_ends_during_a_look_can_have_registered_later(
     assert siblings.look() == ()
 
     def answers_last(path: Path) -> bool:
+        assert path == ending.path
         ending.stop()
         return True
 

@@ -169,14 +169,16 @@ def cpus(machine: Snapshot, node: str, release: Cpus, mode: Mode) -> Json:
     return _slice(node, "dra.cpu", devices)
 
 
-def ours(machine: Snapshot, node: str, *, has_sets: bool = True) -> list[Json]:
+def ours(
+    machine: Snapshot, node: str, *, has_sets: bool = True, sizes: tuple[int, ...] = ()
+) -> list[Json]:
     """Return the slices of our driver: sets with counters, or as before 1.37 single GPUs."""
     from nodetopo.components.dra.devices import Conditions  # noqa: PLC0415 - can be dropped
     from nodetopo.components.dra.form import Form  # noqa: PLC0415 - same
     from nodetopo.components.dra.pool import Pool  # noqa: PLC0415 - same
     from nodetopo.components.dra.slices import changes  # noqa: PLC0415 - same
 
-    pool = Pool.of(machine, machine.gpus, form=Form(has_sets=has_sets))
+    pool = Pool.of(machine, machine.gpus, form=Form(has_sets=has_sets, sizes=sizes))
     groups = pool.groups((), Conditions())
     return [dict(it) for it in changes(node, None, pool.counter_sets, groups, {}).applied]
 

@@ -213,16 +213,25 @@ def test_gpus_that_claims_share_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_sets", "size", "names"),
+    ("has_sets", "sizes", "size", "names"),
     [
-        (True, 1, ["best-1", "singles"]),
-        (True, 4, ["set-of-4", "singles"]),
-        (False, 4, ["best-4", "singles"]),
+        (True, (), 1, ["best-1", "singles"]),
+        (True, (), 4, ["set-of-4", "singles"]),
+        (True, (3,), 3, ["set-of-3", "singles"]),
+        (True, (3,), 4, ["best-4", "singles"]),
+        (False, (), 4, ["best-4", "singles"]),
     ],
 )
 def test_alternatives_of_our_driver_are_those_that_it_publishes(
-    has_sets: bool, size: int, names: list[str]
+    has_sets: bool, sizes: tuple[int, ...], size: int, names: list[str]
 ) -> None:
-    slices = ours(bundled.machine("dgx-h100"), "n", has_sets=has_sets)
-    (devices,) = specs(exported(slices, driver="nodetopo.io", sizes=(size,)))
+    slices = ours(bundled.machine("dgx-h100"), "n", has_sets=has_sets, sizes=sizes)
+    found = exported(slices, driver="nodetopo.io", sizes=(size,))
+    (devices,) = specs(found)
     assert [it["name"] for it in devices["requests"][0]["firstAvailable"]] == names
+    plain = specs(exported(slices, driver="nodetopo.io", sizes=(size,), form="plain"))[0]
+    (request,) = plain["requests"]
+    assert request["exactly"]["count"] == (1 if f"set-of-{size}" in names else size)
+    text = f"no sets of {size} GPUs are published" if has_sets else "no sets are published"
+    is_said = any(text in it.text for it in found.remarks)
+    assert is_said == (size > 1 and f"best-{size}" in names)

@@ -213,14 +213,16 @@ class Claims:
         condition = f'device.attributes["{DRIVER}"].gpus == {size}'
         request = {**self._request(1, condition), "deviceClassName": SETS}
         one = _Way(name=f"set-of-{size}", request=request, count=size, is_near=False)
+        sets = self._offered.sets
+        can_be_set = size > 1 and (sets is None or size in sets)
         if self._options.form == PLAIN:
-            yield one if size > 1 and self._offered.has_sets is not False else singles
+            yield one if can_be_set else singles
             return
         mark = f'"{best_mark(size)}" in device.attributes["{DRIVER}"]'
         best = replace(singles, name=f"best-{size}", request=self._request(size, mark))
-        has_sets = self._offered.has_sets if size > 1 else False
-        ways = [one] if has_sets is not False else []
-        if not has_sets and size < self._layout.everyone.bit_count():
+        ways = [one] if can_be_set else []
+        is_set = can_be_set and sets is not None
+        if not is_set and size < self._layout.everyone.bit_count():
             ways.append(best)
         for way in (*ways, singles):
             near = replace(way, name=f"{way.name}-near", is_near=True)

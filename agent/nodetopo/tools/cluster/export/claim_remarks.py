@@ -133,13 +133,16 @@ def _list_remarks(shape: Shape, options: ClaimOptions) -> Iterator[Remark]:
 
 def _set_remarks(shape: Shape, specs: Specs, options: ClaimOptions) -> Iterator[Remark]:
     """Yield remarks on sets, which our driver publishes only on some clusters."""
-    if not any(size > 1 for size in specs):
+    sets = shape.offered.sets
+    single = [size for size in specs if size > 1 and (sets is None or size not in sets)]
+    if not single:
         return
     when = "from Kubernetes 1.37 on, or with `dra-devices: sets`"
-    if shape.offered.has_sets is False:
-        text = f"{shape.title}: no sets are published, which {DRIVER} has {when}"
+    if sets is not None:
+        of = f" of {named([str(size) for size in single], ' or ')} GPUs" if sets else ""
+        text = f"{shape.title}: no sets{of} are published, which {DRIVER} has {when}"
         yield hint(f"{text}: claims get the single GPUs that it marks as the best")
-    elif shape.offered.has_sets is None and options.form == PLAIN:
+    elif options.form == PLAIN:
         yield hint(f"{shape.title}: {DRIVER} publishes sets {when}: elsewhere these claims wait")
 
 

@@ -10,7 +10,6 @@ the spec of a claim, :mod:`nodetopo.tools.cluster.export.offered` knows the attr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from nodetopo.errors import InputError, NothingFound
@@ -30,20 +29,17 @@ API_VERSION = "resource.k8s.io/v1"
 """Served since Kubernetes 1.34."""
 
 
-def claim_spec(
-    snapshot: Snapshot, size: int, *, driver: str = NVIDIA_DRIVER, has_sets: bool | None = None
-) -> Mapping[str, Any]:
+def claim_spec(snapshot: Snapshot, size: int, *, driver: str = NVIDIA_DRIVER) -> Mapping[str, Any]:
     """Return the ``spec`` of a ResourceClaim for *size* GPUs of a machine such as *snapshot*.
 
     Its request has alternatives, the best first, the last any *size* GPUs; without a choice it is a
-    plain one. *has_sets* says whether our *driver* publishes sets; ``None`` if unknown.
+    plain one.
 
     Raises:
         InputError: no GPU of the machine can be claimed by its PCI address, or not as many.
     """
     shape = shape_of(snapshot, Drivers(gpus=driver))
-    offered = shape.offered if has_sets is None else replace(shape.offered, has_sets=has_sets)
-    return Claims(snapshot, offered, ClaimOptions(driver=driver)).spec(size)
+    return Claims(snapshot, shape.offered, ClaimOptions(driver=driver)).spec(size)
 
 
 def export_claims(shapes: Sequence[Shape], options: ClaimOptions) -> Exported:

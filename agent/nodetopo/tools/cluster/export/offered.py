@@ -103,7 +103,7 @@ class Offered:
         has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs on different nodes
             can match in ``numaNode``.
         has_shares: whether claims share a GPU (consumable capacity), so that each gets a part.
-        has_sets: whether our driver publishes sets of GPUs; ``None`` if unknown.
+        sets: the sizes of the sets of GPUs that our driver publishes; ``None`` if unknown.
         cores: the CPUs; ``None`` if not claimed.
         is_known: whether it is read from slices, instead of assumed.
     """
@@ -114,7 +114,7 @@ class Offered:
     has_lists: bool = False
     has_wide_lists: bool = False
     has_shares: bool = False
-    has_sets: bool | None = None
+    sets: frozenset[int] | None = None
     cores: Cpus | None = None
     is_known: bool = True
 
@@ -141,7 +141,7 @@ class Offered:
             has_lists=self.has_lists or other.has_lists,
             has_wide_lists=self.has_wide_lists or other.has_wide_lists,
             has_shares=self.has_shares or other.has_shares,
-            has_sets=bool(self.has_sets and other.has_sets),
+            sets=None if self.sets is None or other.sets is None else self.sets & other.sets,
             cores=cores,
         )
 
@@ -162,7 +162,7 @@ def offered(
     nics: Iterable[PublishedDevice],
     cpus: Iterable[PublishedDevice] | None,
     *,
-    has_sets: bool,
+    sets: frozenset[int],
 ) -> Offered:
     """Return the claimable features of one machine's devices; *cpus* are ``None`` if unwanted."""
     of_gpus, of_nics = tuple(gpus), tuple(nics)
@@ -174,7 +174,7 @@ def offered(
         has_lists=any(device.is_list(NUMA_NODE) for device in (*of_gpus, *of_nics, *(cores or ()))),
         has_shares=any(gpu.is_shared for gpu in of_gpus),
         has_wide_lists=any(len(gpu.values(NUMA_NODE)) > 1 for gpu in of_gpus),
-        has_sets=has_sets,
+        sets=sets,
         cores=None if cores is None else _cpus(cores),
     )
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from types import MappingProxyType
 
 from nodetopo.model.codec import encode
+from nodetopo.model.digits import is_digits
 from nodetopo.model.dra import DRIVER, PCIE_ROOT, PublishedDevice
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -130,18 +131,19 @@ def shapes_of(
 def offered_by(devices: Iterable[PublishedDevice], drivers: Drivers) -> Offered:
     """Return the claimable attributes of one node's *devices*."""
     every = tuple(devices)
-    kinds = {
-        device.attributes.get(f"{drivers.gpus}/type")
+    sets = (
+        device.attributes.get(f"{DRIVER}/gpus", "")
         for device in every
-        if device.driver == drivers.gpus
-    }
+        if device.driver == drivers.gpus == DRIVER
+        and device.attributes.get(f"{DRIVER}/type") == _SET
+    )
     return offered(
         (device for device in every if _is_gpu(device, drivers.gpus)),
         (device for device in every if _is_rdma(device, drivers.nics)),
         None
         if drivers.cpus is None
         else (device for device in every if device.driver == drivers.cpus),
-        has_sets=drivers.gpus == DRIVER and _SET in kinds,
+        sets=frozenset(int(size) for size in sets if is_digits(size)),
     )
 
 
