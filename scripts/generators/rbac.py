@@ -33,8 +33,6 @@ WHY: Mapping[tuple[str, str], str] = {
     ("pod-placement", "events"): "Events about the devices of pods, in their namespaces",
     ("rejections", "pods"): "follows the failed pods of the node",
     ("rejections", "events"): "Events that explain a rejection, in the pod's namespace",
-    ("run-times", "pods"): "follows the pods of the node to learn how long they run",
-    ("run-times", "jobs"): "reads the Job of a pod for its deadline",
     ("zones", "noderesourcetopologies"): "publishes the NodeResourceTopology of the node",
 }
 """By component and resource: the use of the right."""

@@ -5,18 +5,10 @@ from random import Random
 
 import pytest
 
-from nodetopo.allocation.rules import DEFAULT, Model
+from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine
-from nodetopo.tools.simulate.contest import (
-    OURS,
-    POLICIES,
-    Contest,
-    Expecting,
-    Ours,
-    expected_ends,
-    obstacle,
-)
-from nodetopo.tools.simulate.jobs import WORKLOADS, Job, Step, poisson, schedule
+from nodetopo.tools.simulate.contest import OURS, POLICIES, Contest, obstacle
+from nodetopo.tools.simulate.jobs import WORKLOADS, Step, poisson, schedule
 from nodetopo.tools.simulate.outcome import Outcome
 from tests.strategies import node
 
@@ -85,31 +77,6 @@ def test_our_policies_do_what_their_names_say() -> None:
     assert split["numa-first"] < split["best"]
     assert split["numa-first"] < split["distributed"]
     assert (outcomes["numa-first"].reached or 1) < (outcomes["best"].reached or 0)
-
-
-def test_expected_ends_are_the_true_ones_without_noise() -> None:
-    steps = schedule([Job(0, 10, 2), Job(1, 5, 1), Job(2, 30, 8)], 8)
-    assert expected_ends(steps, 0, Random(1)) == {0: 10, 1: 6, 2: 40}
-    noisy = expected_ends(steps, 1, Random(1))
-    assert noisy[2] > 10
-    assert noisy != {0: 10, 1: 6, 2: 40}
-
-
-def test_a_job_of_one_gpu_avoids_the_socket_that_is_soon_free() -> None:
-    held = {0: 0b0000_1110, 1: 0b1110_0000}
-    best = Ours(MACHINES["switched"], DEFAULT)
-    first_ends = Expecting(best, held, {0: 5, 1: 500})
-    second_ends = Expecting(best, held, {0: 500, 1: 5})
-    free = 0b0001_0001
-    assert (first_ends.place(free, 1), second_ends.place(free, 1)) == (0b1_0000, 0b1)
-
-
-def test_who_knows_the_ends_keeps_better_sets_free() -> None:
-    gained = [
-        (outcomes["best-ends"].mean_of_best or 0) - (outcomes["best"].mean_of_best or 0)
-        for outcomes in (_outcomes(shape, ("best", "best-ends")) for shape in ("mesh", "bridged"))
-    ]
-    assert sum(gained) > 0
 
 
 def test_a_rule_that_cannot_be_asked_says_why() -> None:

@@ -33,8 +33,7 @@ def add(parser: Parser) -> None:
         metavar="A,B",
         action="append",
         default=[],
-        help="ours: best, numa-first, packed, distributed, nic-required; best where it is "
-        "expected when jobs end: best-ends, or best-ends-noisy, by bad guesses; others': nvidia, "
+        help="ours: best, numa-first, packed, distributed, nic-required; others': nvidia, "
         "nvidia-sorted, hami, first-fit, kubelet, random; or all. They are compared with the first "
         "(default: best and the others')",
     )

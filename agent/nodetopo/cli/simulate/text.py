@@ -6,7 +6,7 @@ from typing import Any
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer
-from nodetopo.tools.simulate.contest import EXPECTING, OURS
+from nodetopo.tools.simulate.contest import OURS
 from nodetopo.tools.simulate.outcome import Row
 from nodetopo.tools.simulate.workload import TracePlan, counted
 
@@ -109,11 +109,6 @@ def _notes(study: Study) -> list[str]:
             "the best sets of this machine are not proven to be the best: "
             "nothing is shown as a share of them"
         )
-    if any(row.policy in EXPECTING for row in study.rows):
-        notes.append(
-            "best-ends knows when running jobs end, best-ends-noisy guesses: two of three run "
-            "times are between 0.37 and 2.7 times the true one"
-        )
     if plan.recorded is not None:
         notes.append("the recorded jobs are the same for every seed: they are replayed once")
     if plan.overload is not None:
@@ -140,7 +135,7 @@ def _plain(study: Study) -> dict[str, Any]:
         policies.append(
             {
                 "policy": row.policy,
-                "ours": row.policy in OURS or row.policy in EXPECTING,
+                "ours": row.policy in OURS,
                 **{name: _rounded(value) for name, value in figures.items()},
                 "against_first": against,
             }

@@ -22,21 +22,14 @@ class Placer(Protocol):
         ...
 
 
-def replay(
-    steps: Sequence[Step],
-    placer: Placer,
-    yardstick: Yardstick,
-    held: dict[int, int] | None = None,
-) -> Outcome:
+def replay(steps: Sequence[Step], placer: Placer, yardstick: Yardstick) -> Outcome:
     """Return the outcome of *placer* for the jobs of *steps* on an empty machine.
-
-    *held* is kept up to date for those who want to see it: the GPUs of each running job.
 
     Raises:
         ValueError: it chose GPUs that are in use, or not as many as requested.
     """
     free = yardstick.everyone
-    held = {} if held is None else held
+    held: dict[int, int] = {}
     choices: Counter[Choice] = Counter()
     seconds_free: dict[int, float] = {}
     before_s = steps[0].at_s if steps else 0.0
