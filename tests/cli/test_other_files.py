@@ -31,7 +31,6 @@ COMMANDS = {
     "claim": (Reader.CLAIMS, ("explain-claim", "--slices", "EMPTY", "--claim", "-")),
     "migrate": (Reader.MIGRATE, ("migrate", "-")),
     "table": (Reader.TABLE, ("allocate", "--size", "2", "--bandwidth-table", "-", *HERE)),
-    "trace": (Reader.TRACE, ("simulate", "trace", "--trace", "-", *HERE)),
 }
 
 

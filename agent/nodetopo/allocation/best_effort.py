@@ -2,7 +2,7 @@
 
 The policy divides *all* free GPUs into sets of the requested size, in the way with the most points,
 and hands out the best set of that division (go-gpuallocator v0.6.0). In a tie the first wins, so
-the answer depends on the order of the list; :mod:`nodetopo.tools.simulate.kubelet_order` has the
+the answer depends on the order of the list; tests/bench/traces/kubelet_order.py has the
 kubelet's. tests/bench compares its answers and crashes with the Go library's.
 """
 

@@ -4,7 +4,7 @@ function __nodetopo_complete
   set -l path ''
   for token in $tokens
     switch "$path $token"
-      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' explain-claim' ' simulate' ' simulate machines' ' simulate clusters' ' simulate trace' ' completion' ' version'
+      case ' run' ' topo' ' topo matrix' ' topo tree' ' topo path' ' topo complexes' ' labels' ' publish' ' cleanup' ' health' ' audit' ' admit' ' export' ' doctor' ' migrate' ' allocate' ' capture' ' support' ' nccl' ' nccl env' ' nccl xml' ' nccl check' ' explain' ' explain-claim' ' simulate' ' simulate machines' ' simulate clusters' ' completion' ' version'
         set path "$path $token"
     end
   end
@@ -943,54 +943,6 @@ function __nodetopo_complete
       printf '%s\n' table short json yaml
     case ' simulate clusters:-o' ' simulate clusters:--output'
       printf '%s\n' table short json yaml
-    case ' simulate trace:--trace'
-      true
-    case ' simulate trace:--workload'
-      printf '%s\n' philly helios-venus helios-earth helios-saturn helios-uranus pai mixed
-    case ' simulate trace:--jobs'
-      true
-    case ' simulate trace:--load'
-      true
-    case ' simulate trace:--seeds'
-      true
-    case ' simulate trace:--seed'
-      true
-    case ' simulate trace:--policy'
-      true
-    case ' simulate trace:--model'
-      printf '%s\n' ring relay
-    case ' simulate trace:--plot'
-      __fish_complete_path $current
-    case ' simulate trace:-o' ' simulate trace:--output'
-      printf '%s\n' table short json yaml
-    case ' simulate trace:--snapshot'
-      __fish_complete_path $current
-    case ' simulate trace:--machine'
-      printf '%s\n' a100-pcie-4 ac922 dgx-1v dgx-2 dgx-a100 dgx-h100 gb200-nvl72 h100-vm-1 h100-vm-8 h200-nvl-4 h200-vm-1 hgx-a100-4 hgx-b200 hgx-h100-mig hgx-h200 l40s-pcie-4 rtxpro6000-pcie-8
-    case ' simulate trace:--topo-m'
-      __fish_complete_path $current
-    case ' simulate trace:--nccl-xml'
-      __fish_complete_path $current
-    case ' simulate trace:--rdma-topo'
-      __fish_complete_path $current
-    case ' simulate trace:--sysfs-root'
-      __fish_complete_path $current
-    case ' simulate trace:--procfs-root'
-      __fish_complete_path $current
-    case ' simulate trace:--host-root'
-      __fish_complete_path $current
-    case ' simulate trace:--nvml-library'
-      __fish_complete_path $current
-    case ' simulate trace:--node-name'
-      true
-    case ' simulate trace:--kubeconfig'
-      __fish_complete_path $current
-    case ' simulate trace:--pod-resources-socket'
-      __fish_complete_path $current
-    case ' simulate trace:--kubelet-url'
-      true
-    case ' simulate trace:--kubelet-ca-file'
-      __fish_complete_path $current
     case ' version:-o' ' version:--output'
       printf '%s\n' table short json yaml
     case '*'
@@ -1046,13 +998,11 @@ function __nodetopo_complete
         case ' explain-claim'
           printf '%s\n' -h --help --kubeconfig --cluster --claim --slices --claims --snapshot --machine -o --output --strict --no-color
         case ' simulate'
-          printf '%s\n' machines clusters trace -h --help
+          printf '%s\n' machines clusters -h --help
         case ' simulate machines'
           printf '%s\n' -h --help -o --output --strict --no-color
         case ' simulate clusters'
           printf '%s\n' -h --help -o --output --strict --no-color
-        case ' simulate trace'
-          printf '%s\n' -h --help --trace --workload --jobs --load --seeds --seed --policy --model --plot -o --output --strict --no-color --snapshot --machine --topo-m --nccl-xml --rdma-topo --help-all --sysfs-root --procfs-root --host-root --nvml-library --node-name --kubeconfig --pod-resources-socket --kubelet-url --kubelet-ca-file --kubelet-insecure-tls --no-kubelet-insecure-tls
         case ' completion'
           printf '%s\n' -h --help bash zsh fish
         case ' version'

@@ -38,7 +38,6 @@ class Reader(StrEnum):
     OBJECTS = "`nodetopo doctor --objects FILE` reads gangs and levels"
     MIGRATE = "`nodetopo migrate FILE` reads it"
     TABLE = "use --bandwidth-table, e.g. `nodetopo allocate --bandwidth-table FILE`"
-    TRACE = "`nodetopo simulate trace --trace FILE` reads it"
 
 
 _MATRIX = "save the output of `nvidia-smi topo -m` and name it with --topo-m"
@@ -218,7 +217,6 @@ def _of_nodetopo() -> Iterator[Form]:
     )
     table = r'^[ {]*"?kind"?\s*:\s*"?nodetopo-bandwidth-table'
     yield Form("a table of measured bandwidths", _has(table), (Reader.TABLE,))
-    yield Form("a trace of jobs", _has(r"\A(?:\w+,)*duration_s(?:,|$)"), (Reader.TRACE,))
     yield Form("a dump of `rdma_topo`", _has(r"\A\[", '"realpath"'), (Reader.RDMA_TOPO,))
 
 

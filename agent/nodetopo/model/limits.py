@@ -85,12 +85,6 @@ MAX_CHARACTERS = 256 << 10
 """One text of a snapshot. The annotations of an object may have as many bytes together
 (k8s.io/apimachinery ``TotalAnnotationSizeLimitB``)."""
 
-MAX_TRACE_ROWS = 1_000_000
-"""Rows of a trace, which is twelve times the Philly trace's jobs and some 200 MiB of memory."""
-
-MAX_QUANTILES = 10_000
-"""Points of a distribution of run times; each drawn run time searches them from the start."""
-
 
 @dataclass(frozen=True, slots=True)
 class Range:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodetopo.errors import InputError
-from nodetopo.tools.simulate.workload import TraceFile, parse
+from tests.bench.traces.workload import TraceFile, parse
 
 PODS = "num_gpu,gpu_milli,creation_time,scheduled_time,deletion_time\n"
 WHOLE = "t.csv line 2: gpus: not a whole number from 0 to 1,000,000,000"

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from nodetopo.tools.simulate.jobs import Step
-from nodetopo.tools.simulate.outcome import Choice, Outcome, outcome
-from nodetopo.tools.simulate.yardstick import Yardstick
+from tests.bench.traces.jobs import Step
+from tests.bench.traces.outcome import Choice, Outcome, outcome
+from tests.bench.traces.yardstick import Yardstick
 
 
 class Placer(Protocol):

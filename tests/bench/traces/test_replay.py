@@ -5,9 +5,9 @@ from dataclasses import asdict
 import pytest
 
 from nodetopo.machines.bundled import machine
-from nodetopo.tools.simulate.jobs import Job, schedule
-from nodetopo.tools.simulate.replay import replay
-from nodetopo.tools.simulate.yardstick import Yardstick
+from tests.bench.traces.jobs import Job, schedule
+from tests.bench.traces.replay import replay
+from tests.bench.traces.yardstick import Yardstick
 
 YARDSTICK = Yardstick(machine("dgx-1v"))
 

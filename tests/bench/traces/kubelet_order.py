@@ -14,7 +14,7 @@ NUMA nodes pass through two more maps, and remain rotations.
 
 from collections.abc import Collection, Iterable
 
-from nodetopo.tools.simulate.jobs import Uniform
+from tests.bench.traces.jobs import Uniform
 
 GROUP = 8
 """Slots of a group, and entries of a map that has one group alone (Go 1.24 to 1.26,

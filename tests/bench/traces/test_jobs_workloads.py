@@ -5,8 +5,7 @@ from statistics import fmean, median, quantiles
 
 import pytest
 
-from nodetopo.cli.flags import simulate as command
-from nodetopo.tools.simulate.jobs import (
+from tests.bench.traces.jobs import (
     HELIOS_SATURN_RUN_TIMES,
     HELIOS_VENUS_RUN_TIMES,
     PAI_RUN_TIMES,
@@ -69,10 +68,6 @@ def test_quantiles_below_the_first_are_the_first() -> None:
             return 0.0
 
     assert Quantiles(((0.5, 20), (1.0, 40))).draw(Zero()) == 20
-
-
-def test_the_command_line_knows_every_workload() -> None:
-    assert tuple(WORKLOADS) == command.WORKLOADS
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from math import sqrt
 from typing import Any
 
-from nodetopo.tools.simulate.yardstick import Yardstick
+from tests.bench.traces.yardstick import Yardstick
 
 Choice = tuple[int, int]
 """(free GPUs, chosen GPUs) at one decision, both as masks."""

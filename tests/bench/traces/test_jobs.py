@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodetopo.tools.simulate.jobs import (
+from tests.bench.traces.jobs import (
     LONGEST_S,
     PHILLY,
     Job,

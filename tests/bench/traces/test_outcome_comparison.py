@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodetopo.tools.simulate.outcome import Outcome, compare, half_width
+from tests.bench.traces.outcome import Outcome, compare, half_width
 
 RUN = Outcome(
     decisions=10,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 
-TRACE = ("simulate", "trace", "--machine", "dgx-1v", "--jobs", "60", "--seeds", "2", "--policy")
+TRACE = ("--machine", "dgx-1v", "--jobs", "60", "--seeds", "2", "--policy")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -79,10 +79,10 @@ def test_without_matplotlib_the_cure_is_named_before_any_work(
     def without(name: str, package: str | None = None) -> object:
         return None if name == "matplotlib" else found(name, package)
 
-    monkeypatch.setattr("nodetopo.cli.simulate.plot.find_spec", without)
+    monkeypatch.setattr("tests.bench.traces.plot.find_spec", without)
     outcome = cli(*TRACE, "best", "--plot", str(tmp_path / "bars.png"))
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "error: plots need matplotlib — pip install 'nodetopo[plot]'\n"
+    assert outcome.err == "error: plots need matplotlib — pip install matplotlib\n"
 
 
 def _never(*_: object) -> NoReturn:
@@ -104,10 +104,10 @@ def test_a_place_that_cannot_be_written_is_an_error_before_any_work(
     (tmp_path / "file").touch()
     (tmp_path / "folder.svg").mkdir()
     (tmp_path / "closed").mkdir()
-    monkeypatch.setattr("nodetopo.cli.simulate.trace._simulate", _never)
+    monkeypatch.setattr("tests.bench.traces.__main__._simulate", _never)
     # The tests may run as root, whom no mode keeps out.
     monkeypatch.setattr(
-        "nodetopo.cli.simulate.plot.os.access", lambda path, _mode: Path(path).name != "closed"
+        "tests.bench.traces.plot.os.access", lambda path, _mode: Path(path).name != "closed"
     )
     outcome = cli(*TRACE, "best", "--plot", str(tmp_path / place))
     assert (outcome.code, outcome.out) == (2, "")
@@ -118,7 +118,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_any_work(
 def test_a_name_that_no_file_can_have_is_an_error_before_any_work(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodetopo.cli.simulate.trace._simulate", _never)
+    monkeypatch.setattr("tests.bench.traces.__main__._simulate", _never)
     outcome = cli(*TRACE, "best", "--plot", str(tmp_path / ("x" * 300) / "bars.svg"))
     assert (outcome.code, outcome.out) == (2, "")
     assert "cannot write" in outcome.err
@@ -130,7 +130,7 @@ def test_a_plot_that_fails_after_all_does_not_lose_the_table(
     def full(*_: object) -> NoReturn:
         raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("nodetopo.cli.simulate.plot.replace_file", full)
+    monkeypatch.setattr("tests.bench.traces.plot.replace_file", full)
     outcome = cli(*TRACE, "best", "-o", "short", "--plot", str(tmp_path / "bars.svg"))
     assert (outcome.code, outcome.out.split()[0]) == (2, "best")
     assert "No space left on device" in outcome.err

@@ -1,4 +1,4 @@
-"""``nodetopo simulate trace`` from the outside."""
+"""``python -m tests.bench.traces`` from the outside."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from random import Random
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodetopo.cli.simulate.trace import _source
 from nodetopo.model.codec import encode
-from nodetopo.tools.simulate.contest import POLICIES
+from tests.bench.traces.__main__ import _source
+from tests.bench.traces.contest import POLICIES
 from tests.cli.conftest import Cli
 from tests.strategies import node
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "reference" / "schema" / "trace.json"
-FAST = ("simulate", "trace", "--machine", "dgx-1v", "--jobs", "80", "--seeds", "2")
+SCHEMA = Path(__file__).with_name("trace.json")
+FAST = ("--machine", "dgx-1v", "--jobs", "80", "--seeds", "2")
 OF_BEST = (
     "mean_of_best",
     "harmonic_of_best",
@@ -83,7 +83,7 @@ def test_a_policy_draws_apart_from_the_arrivals() -> None:
 
 
 def test_help_names_every_policy(cli: Cli) -> None:
-    text = re.sub(r"-\n +", "-", cli("simulate", "trace", "--help").out)  # wrapped at a hyphen
+    text = re.sub(r"-\n +", "-", cli("--help").out)  # wrapped at a hyphen
     assert set(POLICIES) <= set(re.findall("[a-z-]+", text))
 
 
@@ -96,9 +96,7 @@ def test_short_output_is_a_line_for_each_policy(cli: Cli) -> None:
 @pytest.mark.parametrize("machine", ["dgx-1v", "dgx-2", "l40s-pcie-4", "gb200-nvl72"])
 @pytest.mark.parametrize("seeds", ["1", "3"])
 def test_json_has_the_shape_of_the_schema(cli: Cli, machine: str, seeds: str) -> None:
-    outcome = cli(
-        "simulate", "trace", "--machine", machine, "--jobs", "60", "--seeds", seeds, "-o", "json"
-    )
+    outcome = cli("--machine", machine, "--jobs", "60", "--seeds", seeds, "-o", "json")
     _validate(outcome.out)
     assert outcome.code == 0
 
@@ -112,14 +110,14 @@ def test_json_of_jobs_that_cannot_be_measured_has_the_shape_of_the_schema(cli: C
 
 
 def test_rules_that_cannot_be_asked_are_named_under_the_table(cli: Cli) -> None:
-    outcome = cli("simulate", "trace", "--machine", "dgx-2", "--jobs", "20", "--seeds", "1")
+    outcome = cli("--machine", "dgx-2", "--jobs", "20", "--seeds", "1")
     assert outcome.code == 0
     assert "left out: nvidia: NVIDIA's policy is not imitated for 16 GPUs" in outcome.out
     assert "best    " in outcome.out
 
 
 def test_a_rule_asked_for_by_name_that_cannot_be_asked_is_an_error(cli: Cli) -> None:
-    outcome = cli("simulate", "trace", "--machine", "dgx-2", "--policy", "best,nvidia")
+    outcome = cli("--machine", "dgx-2", "--policy", "best,nvidia")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("error: NVIDIA's policy is not imitated for 16 GPUs")
 
@@ -128,7 +126,7 @@ def test_recorded_arrivals_are_kept(cli: Cli, tmp_path: Path) -> None:
     trace = tmp_path / "own.csv"
     rows = "".join(f"{100 * n},300,{1 + n % 3}\n" for n in range(40))
     trace.write_text(f"arrival_s,duration_s,gpus\n{rows}", encoding="utf-8")
-    jobs = json.loads(cli(*FAST[:4], "--trace", str(trace), "-o", "json").out)["jobs"]
+    jobs = json.loads(cli(*FAST[:2], "--trace", str(trace), "-o", "json").out)["jobs"]
     assert (jobs["arrivals"], jobs["per_seed"]) == ("recorded", 40)
     assert jobs["load"] == pytest.approx(300 * sum(1 + n % 3 for n in range(40)) / (4_200 * 8))
     fewer = json.loads(cli(*FAST, "--jobs", "5", "--trace", str(trace), "-o", "json").out)["jobs"]
@@ -162,7 +160,7 @@ def test_where_the_best_sets_are_not_proven_nothing_is_a_share_of_them(
 ) -> None:
     snapshot = tmp_path / "mesh.json"
     snapshot.write_text(encode(MESH), encoding="utf-8")
-    command = (*FAST[:2], "--snapshot", str(snapshot), "--jobs", "60", "--seeds", "2")
+    command = ("--snapshot", str(snapshot), "--jobs", "60", "--seeds", "2")
     outcome = cli(*command, "-o", "json")
     _validate(outcome.out)
     found = json.loads(outcome.out)
@@ -225,13 +223,13 @@ def test_bad_usage_is_one_line_and_ends_with_2(
 
 def test_a_machine_without_a_choice_is_an_error(cli: Cli) -> None:
     text = "        GPU0    CPU Affinity\nGPU0     X      0-7\n"
-    outcome = cli("simulate", "trace", "--topo-m", "-", stdin=text)
+    outcome = cli("--topo-m", "-", stdin=text)
     assert (outcome.code, "fewer than 2 GPUs" in outcome.err) == (2, True)
 
 
 def _run_on_a_terminal(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "nodetopo", "simulate", "trace", "--machine", "dgx-1v"]
+    command = [sys.executable, "-m", "tests.bench.traces", "--machine", "dgx-1v"]
     child = subprocess.Popen(
         [*command, *arguments],
         stdout=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from nodetopo.tools.simulate.jobs import Weighted, exponential, normal
+from tests.bench.traces.jobs import Weighted, exponential, normal
 
 
 def test_waiting_times_have_the_mean_asked_for() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer
-from nodetopo.tools.simulate.contest import OURS
-from nodetopo.tools.simulate.outcome import Row
-from nodetopo.tools.simulate.workload import TracePlan, counted
+from tests.bench.traces.contest import OURS
+from tests.bench.traces.outcome import Row
+from tests.bench.traces.workload import TracePlan, counted
 
 SCHEMA = "nodetopo/trace/v1"
-"""Names the JSON shape, described by ``docs/reference/schema/trace.json``."""
+"""Names the JSON shape, described by ``trace.json`` beside this file."""
 
 _COLUMNS = (
     ("GB/s", "mean_gb_s", "{:.1f}"),
@@ -25,7 +25,7 @@ _COLUMNS = (
     ("FRAGMENTED", "fragmentation", "{:.1%}"),
     ("CRASHES", "crashes", "{}"),
 )
-"""Heading, field of :class:`nodetopo.tools.simulate.outcome.Outcome`, format."""
+"""Heading, field of :class:`tests.bench.traces.outcome.Outcome`, format."""
 
 DIGITS = 6
 """Decimals in JSON: beyond them the last bits of logarithms differ between C libraries."""

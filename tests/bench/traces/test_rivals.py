@@ -10,8 +10,8 @@ from nodetopo.allocation.best_effort import BestEffort
 from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.simulate.rivals import RIVALS, Chooser
 from tests.bench.machines import bench_machine, half_down
+from tests.bench.traces.rivals import RIVALS, Chooser
 from tests.strategies import node
 
 PADDED = (0, 2, 4, 5, 6)

@@ -6,7 +6,7 @@ import pytest
 
 from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine
-from nodetopo.tools.simulate.yardstick import Yardstick
+from tests.bench.traces.yardstick import Yardstick
 from tests.strategies import node
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nodetopo.tools.simulate.kubelet_order import KubeletOrder
+from tests.bench.traces.kubelet_order import KubeletOrder
 
 
 def is_rotation(order: tuple[int, ...]) -> bool:

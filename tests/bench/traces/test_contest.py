@@ -7,9 +7,9 @@ import pytest
 
 from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine
-from nodetopo.tools.simulate.contest import OURS, POLICIES, Contest, obstacle
-from nodetopo.tools.simulate.jobs import WORKLOADS, Step, poisson, schedule
-from nodetopo.tools.simulate.outcome import Outcome
+from tests.bench.traces.contest import OURS, POLICIES, Contest, obstacle
+from tests.bench.traces.jobs import WORKLOADS, Step, poisson, schedule
+from tests.bench.traces.outcome import Outcome
 from tests.strategies import node
 
 MACHINES = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from nodetopo.cli.output import clean
-from nodetopo.cli.simulate.text import Study, heading
 from nodetopo.cli.writing import replace_file
 from nodetopo.drawing.canvas import FAINT, INK
 from nodetopo.errors import InputError
-from nodetopo.tools.simulate.contest import OURS
+from tests.bench.traces.contest import OURS
+from tests.bench.traces.text import Study, heading
 
 FORMATS = (".svg", ".png")
 
@@ -50,7 +50,7 @@ def check(name: str) -> None:
     if problem is not None:
         raise InputError(f"cannot write {name}: {problem}", "check the path")
     if find_spec("matplotlib") is None:
-        raise InputError("plots need matplotlib", "pip install 'nodetopo[plot]'")
+        raise InputError("plots need matplotlib", "pip install matplotlib")
 
 
 def _obstacle(target: Path) -> str | None:

@@ -13,8 +13,8 @@ from nodetopo.allocation.masks import positions
 from nodetopo.allocation.requests import usable
 from nodetopo.errors import InputError
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.simulate.jobs import Uniform
-from nodetopo.tools.simulate.kubelet_order import KubeletOrder
+from tests.bench.traces.jobs import Uniform
+from tests.bench.traces.kubelet_order import KubeletOrder
 
 HAMI_LARGEST = 16
 """GPUs up to which the rule is imitated; HAMi looks at every set, 12,870 for 8 of 16."""
@@ -170,5 +170,5 @@ RIVALS: Mapping[str, Factory] = MappingProxyType(
     },
 )
 """The rules by name. ``nvidia`` gets its list as the kubelet sends it
-(:mod:`nodetopo.tools.simulate.kubelet_order`), and ``nvidia-sorted`` by number. A factory raises
+(:mod:`tests.bench.traces.kubelet_order`), and ``nvidia-sorted`` by number. A factory raises
 ``InputError`` where the rule cannot run on the machine."""

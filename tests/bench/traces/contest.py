@@ -9,11 +9,11 @@ from nodetopo.allocation.rules import Model, Policy, Rules
 from nodetopo.allocation.terms import Terms
 from nodetopo.errors import InputError
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.simulate.jobs import Step, Uniform
-from nodetopo.tools.simulate.outcome import Outcome
-from nodetopo.tools.simulate.replay import Placer, replay
-from nodetopo.tools.simulate.rivals import RIVALS, Chooser
-from nodetopo.tools.simulate.yardstick import Yardstick
+from tests.bench.traces.jobs import Step, Uniform
+from tests.bench.traces.outcome import Outcome
+from tests.bench.traces.replay import Placer, replay
+from tests.bench.traces.rivals import RIVALS, Chooser
+from tests.bench.traces.yardstick import Yardstick
 
 OURS = tuple(policy.value for policy in Policy)
 

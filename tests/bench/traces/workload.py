@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 from nodetopo.errors import InputError
 from nodetopo.model.digits import number
-from nodetopo.model.limits import MAX_QUANTILES, MAX_TRACE_ROWS
-from nodetopo.tools.simulate.jobs import (
+from tests.bench.traces.jobs import (
     PHILLY,
     Job,
     Mix,
@@ -51,6 +50,13 @@ MOST_COUNTED = 10**9
 
 MAX_LINE = 1 << 16
 """Characters of a line; lines of public traces have a few hundred."""
+
+
+MAX_TRACE_ROWS = 1_000_000
+"""Rows of a trace, which is twelve times the Philly trace's jobs and some 200 MiB of memory."""
+
+MAX_QUANTILES = 10_000
+"""Points of a distribution of run times; each drawn run time searches them from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
