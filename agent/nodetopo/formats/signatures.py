@@ -26,7 +26,6 @@ class Reader(StrEnum):
     SNAPSHOT = "use --snapshot, e.g. `nodetopo topo matrix --snapshot FILE`"
     TOPO_M = "use --topo-m, e.g. `nodetopo topo matrix --topo-m FILE`"
     NCCL_XML = "use --nccl-xml, e.g. `nodetopo topo tree --nccl-xml FILE`"
-    RDMA_TOPO = "use --rdma-topo, e.g. `nodetopo topo complexes --rdma-topo FILE`"
     LOG = "`nodetopo nccl check FILE` reads it"
     MANIFEST = (
         "`nodetopo admit --manifest FILE` and `nodetopo audit --manifest FILE` read pods, "
@@ -217,7 +216,7 @@ def _of_nodetopo() -> Iterator[Form]:
     )
     table = r'^[ {]*"?kind"?\s*:\s*"?nodetopo-bandwidth-table'
     yield Form("a table of measured bandwidths", _has(table), (Reader.TABLE,))
-    yield Form("a dump of `rdma_topo`", _has(r"\A\[", '"realpath"'), (Reader.RDMA_TOPO,))
+    yield Form("a dump of `rdma_topo`", _has(r"\A\[", '"realpath"'), (), _CAPTURE)
 
 
 def _of_xml() -> Iterator[Form]:
