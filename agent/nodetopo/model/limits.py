@@ -51,9 +51,6 @@ MAX_PORTS = 255
 MAX_SPEED_MBPS = 1 << 30
 """Megabits or megabytes per second of one link: a petabit. The fastest port has 800,000."""
 
-MAX_RATE_GBPS = 1_000_000
-"""Gigabits per second of one port; the fastest has 800."""
-
 MAX_LANES = 255
 """Of a PCIe link; the widest has 32, and sysfs writes 255 where it does not know."""
 
