@@ -75,13 +75,12 @@ CHILD_MODULES = {
 EVERYTHING = (
     *("--measure-pods", "--publish-pod-events", "--explain-rejections", "--audit-node"),
     *("--publish-zones", "--annotate-pods", "--nccl-hints", "--topology-levels=auto"),
-    "--expect-run-times",
 )
 
 OFF = {
     *("admission", "probes.pods.manifest", "components.audit.rejections_loop"),
     *("components.dra.loop", "components.rdma.plan", "components.rdma.joint"),
-    *("components.zones.component", "components.gpus.run_times"),
+    *("components.zones.component",),
     *("deviceplugin.cdi_writer", "deviceplugin.driver_files", "nccl.xml"),
 }
 """Modules of features that no default setting turns on."""

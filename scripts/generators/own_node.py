@@ -1,4 +1,8 @@
-"""The generated parts of the own-node policies: keys of labels, managers, reasons of Events."""
+"""The own-node policies: their generated parts, and the chart's template with all of them.
+
+The component for kustomize has the policies; keys of labels, managers and reasons of Events in them
+are generated.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,14 +18,45 @@ from nodetopo.tools.explain.events import POD_EVENTS
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _COMPONENT = _DEPLOY / "daemonset" / "components" / "own-node"
 
-FILES = (
-    _COMPONENT / "nodes.yaml",
-    _COMPONENT / "features.yaml",
-    _COMPONENT / "pods.yaml",
-    _COMPONENT / "events.yaml",
-    _DEPLOY / "helm" / "templates" / "policy.yaml",
+FILES = tuple(
+    _COMPONENT / f"{name}.yaml"
+    for name in ("nodes", "events", "pods", "zones", "slices", "features")
 )
-"""The files with generated parts."""
+"""The policies, in the order that the chart has them."""
+
+TEMPLATE = _DEPLOY / "helm" / "templates" / "policy.yaml"
+"""The same policies for the names, the account and the prefixes of a release."""
+
+_HEAD = """\
+{{- /* Generated from deploy/daemonset/components/own-node: scripts/generate own-node */}}
+{{- if .Values.policy.create }}
+{{- $name := include "nodetopo.name" . }}
+{{- $account := include "nodetopo.serviceAccount" . }}
+{{- $labels := include "nodetopo.labels" . }}
+{{- /* Without an empty one, with which every key begins. */}}
+{{- $prefixes := without (.Values.policy.ownPrefixes | default list) "" }}
+{{- $own := $prefixes | toJson | replace "\\"" "'" | quote }}
+"""
+
+_NAMESPACE = """\
+    # In whatever namespace: a `namespace:` in a kustomization of yours does not reach this text.
+"""
+
+_ANY_AGENT = """\
+      expression: >-
+        request.userInfo.username.startsWith('system:serviceaccount:')
+        && request.userInfo.username.endsWith(':nodetopo')
+"""
+
+_ACCOUNT = "'system:serviceaccount:{{ $.Release.Namespace }}:{{ $account }}'"
+
+_OF_A_RELEASE = (
+    (_NAMESPACE, ""),
+    (_ANY_AGENT, f"      expression: request.userInfo.username == {_ACCOUNT}\n"),
+    (f"expression: \"['{DEFAULT_PREFIX}']\"\n", "expression: {{ $own }}\n"),
+    ("policyName: nodetopo-", "policyName: {{ $name }}-"),
+)
+"""Lines of the component, and what they are in the template."""
 
 PREFIXES = "variables.own.exists(prefix, {key}.startsWith(prefix))"
 """CEL: whether *key* has a prefix that is the agent's alone."""
@@ -142,11 +177,24 @@ def renewed(text: str) -> str:
     return _PART.sub(lambda it: it["begin"] + part(it["name"]) + it["end"], text)
 
 
+def template(policies: Iterable[str]) -> str:
+    """Return the chart's template of *policies*, the texts of the component's files."""
+    text = "---\n".join(policies)
+    for theirs, ours in _OF_A_RELEASE:
+        if theirs not in text:
+            raise ValueError(f"no policy of {_COMPONENT} has the text {theirs!r}")
+        text = text.replace(theirs, ours)
+    named = r"metadata:\n  name: {{ $name }}-\1\n  labels:\n    {{- $labels | nindent 4 }}\n"
+    text = re.sub(r"^metadata:\n  name: nodetopo-(\S+)\n", named, text, flags=re.MULTILINE)
+    return f"{_HEAD}{text}{{{{- end }}}}\n"
+
+
 def made() -> Mapping[Path, str]:
-    """Return each file with its generated parts renewed."""
-    return {path: renewed(path.read_text("utf-8")) for path in FILES}
+    """Return each policy with its generated parts renewed, and the template."""
+    policies = {path: renewed(path.read_text("utf-8")) for path in FILES}
+    return {**policies, TEMPLATE: template(policies.values())}
 
 
 def owned() -> Iterable[Path]:
-    """Return the files with generated parts."""
-    return FILES
+    """Return the files with generated parts, and the template."""
+    return (*FILES, TEMPLATE)

@@ -1,4 +1,4 @@
-"""The page of access rights, ``docs/operate/rbac.md``, from the manifests of ``deploy/``."""
+"""The page of access rights and the cluster-wide rights of the chart, from `deploy/daemonset`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,6 +9,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "daemonset"
 PAGE = ROOT / "docs" / "operate" / "rbac.md"
+RIGHTS = ROOT / "deploy" / "helm" / "files" / "rights.yaml"
 
 BASE = "base"
 
@@ -33,8 +34,6 @@ WHY: Mapping[tuple[str, str], str] = {
     ("pod-placement", "events"): "Events about the devices of pods, in their namespaces",
     ("rejections", "pods"): "follows the failed pods of the node",
     ("rejections", "events"): "Events that explain a rejection, in the pod's namespace",
-    ("run-times", "pods"): "follows the pods of the node to learn how long they run",
-    ("run-times", "jobs"): "reads the Job of a pod for its deadline",
     ("zones", "noderesourcetopologies"): "publishes the NodeResourceTopology of the node",
 }
 """By component and resource: the use of the right."""
@@ -80,11 +79,17 @@ class Right(NamedTuple):
 
 def rights() -> Iterator[Right]:
     """Yield every right in the manifests, of the base first."""
+    for component, role in _roles():
+        yield from _of(role, component)
+
+
+def _roles() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every ClusterRole and Role in the manifests with its component, of the base first."""
     folders = [MANIFESTS / BASE, *sorted((MANIFESTS / "components").iterdir())]
     for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
         for document in yaml.safe_load_all(path.read_text("utf-8")):
             if isinstance(document, dict) and document.get("kind") in ("ClusterRole", "Role"):
-                yield from _of(document, path.parent.name)
+                yield path.parent.name, document
 
 
 def _of(role: Mapping[str, Any], component: str) -> Iterator[Right]:
@@ -107,11 +112,30 @@ def page() -> str:
     return _HEAD + "".join(rows) + _TAIL
 
 
+def chart() -> str:
+    """Return the rules of each ClusterRole for the chart: of the base, then by API group.
+
+    ``value`` is the chart's value below ``components``, ``suffix`` what the role's name has more.
+    """
+    entries = []
+    for component, role in _roles():
+        if role["kind"] == "ClusterRole":
+            first, *words = component.split("-")
+            value = first + "".join(word.capitalize() for word in words)
+            suffix = role["metadata"]["name"].removeprefix("nodetopo")
+            entries.append({"value": value, "suffix": suffix, "rules": role["rules"]})
+    base, *others = entries
+    others.sort(key=lambda entry: entry["rules"][0]["apiGroups"])
+    entries = [base, *others]
+    head = "# Generated from deploy/daemonset: scripts/generate rbac\n"
+    return head + yaml.safe_dump(entries, sort_keys=False)
+
+
 def made() -> Mapping[Path, str]:
-    """Return the page."""
-    return {PAGE: page()}
+    """Return the page and the chart's rights."""
+    return {PAGE: page(), RIGHTS: chart()}
 
 
 def owned() -> Iterable[Path]:
-    """Return the file of this generator."""
-    return (PAGE,)
+    """Return the files of this generator."""
+    return (PAGE, RIGHTS)

@@ -31,7 +31,6 @@ GENERATORS = (
     "rbac",
     "drawings",
     "placement",
-    "fault-tests",
 )
 """In an order in which each finds the files that it reads renewed."""
 

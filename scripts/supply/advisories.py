@@ -1,8 +1,8 @@
 """Look for known vulnerabilities of a lock: ``python -m scripts.supply.advisories LOCK...``.
 
 Exits with 0 if none is known, with 1 if there is one, and with 3 if it is unknown for a package.
-pip-audit asks PyPI's advisory database. It passes where that does not know a package, as a private
-mirror of the index does not; here this is UNKNOWN.
+pip-audit asks the advisory database of the Python Package Index. It passes where that does not know
+a package, as a private mirror of the index does not; here this is UNKNOWN.
 """
 
 import json
@@ -16,7 +16,7 @@ PASS, FAIL, UNKNOWN = 0, 1, 3
 
 _TIMEOUT_S = 300
 """pip-audit asks once for each package, some 120 in the larger lock."""
-_CURE = "check again where https://pypi.org answers"
+_CURE = "check again where the Python Package Index answers"
 
 
 def main(locks: Sequence[str]) -> int:

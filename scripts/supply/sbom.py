@@ -102,7 +102,6 @@ def document(lock: Path = LOCK) -> dict[str, Any]:
 
 
 def _component(pin: Pin) -> dict[str, Any]:
-    index = f"https://pypi.org/project/{pin.name}/{pin.version}/"
     hashes = [{"alg": "SHA-256", "content": content} for content in pin.hashes]
     return {
         "type": "library",
@@ -112,7 +111,7 @@ def _component(pin: Pin) -> dict[str, Any]:
         "purl": pin.purl,
         **_licences(distribution(pin.name)),
         # A package has one file for each platform; the image has one of those listed.
-        "externalReferences": [{"type": "distribution", "url": index, "hashes": hashes}],
+        "externalReferences": [{"type": "distribution", "url": pin.purl, "hashes": hashes}],
     }
 
 

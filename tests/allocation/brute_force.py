@@ -65,7 +65,6 @@ class BruteForce:
     ) -> None:
         self.machine = Machine(snapshot, rules.measured)
         self.rules = rules
-        self.ends: Mapping[int, float] = {}
         self._look_at(universe)
 
     def within(self, universe: Collection[int]) -> "BruteForce":
@@ -87,7 +86,7 @@ class BruteForce:
             "models": lambda mask, _: _touched(self._models, mask),
             "numa_nodes": lambda mask, _: _touched(self._nodes, mask),
             "sockets": lambda mask, _: _touched(self._sockets, mask),
-            "remainder_value": lambda mask, free: sum(self._worths(free ^ mask)),
+            "remainder_value": lambda mask, free: self._packing.total(free ^ mask),
             "hca_far": lambda mask, _: (mask & self._far).bit_count(),
             "rail_loss": lambda mask, _: self._rail_loss(mask),
             "hca_distance": lambda mask, _: self._hca_distance(mask),
@@ -221,15 +220,6 @@ class BruteForce:
         counted = self._of_size(mask.bit_count())[self.bandwidth(mask)]
         return counted * (10 - (nodes > 1) - (sockets > 1))
 
-    def _worths(self, left: int) -> list[int]:
-        """What is left is worth now, and at every moment at which a GPU of *ends* gets free."""
-        later = [
-            {self.universe.index(gpu) for gpu, end in self.ends.items() if end <= moment}
-            for moment in sorted({*self.ends.values()})
-        ]
-        moments = [set(), *later]
-        return [self._packing.total(left | sum(1 << n for n in more)) for more in moments]
-
     # --- HCAs, partitions, crowding --------------------------------------------------------
 
     def _sum_of_steps(self, mask: int) -> int:
@@ -359,8 +349,7 @@ class BruteForce:
         shown["shortfall_gb_s"] = (counts_as - bandwidth) / 10 if has_bandwidth else None
         shown["reach_gb_s"] = self.terms["reach_gb_s"](mask, free) / 10
         shown["pair_bandwidth_gb_s"] = self._pair_sum(mask, free) / 10
-        worths = self._worths(free ^ mask)
-        shown["remainder_value"] = sum(worths) / (100 * len(worths))
+        shown["remainder_value"] = self._packing.total(free ^ mask) / 100
         return {**shown, "order": list(self.indices(mask))}
 
     def answer(self, free: Iterable[int], required: Iterable[int], size: int) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from nodetopo.allocation.allocator import ALTERNATIVES, Allocator, preferred
 from nodetopo.allocation.facts import facts
-from nodetopo.allocation.remainder import later_masks
 from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.terms import Terms
 from nodetopo.model.snapshot import Snapshot
@@ -16,9 +15,6 @@ from tests.allocation.brute_force import BruteForce, sets
 
 REQUIRED_SHARE = 0.3
 """Of random requests, those with required GPUs."""
-
-KNOWN_SHARE = 0.7
-"""Of the GPUs in use, those of which it is known when they get free."""
 
 
 class _Asked(TypedDict):
@@ -28,17 +24,15 @@ class _Asked(TypedDict):
     required: list[str]
     size: int
     degraded: list[str]
-    ends: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """GPU indices, how many to choose, when some of those in use get free, and degraded ones."""
+    """GPU indices, how many to choose, and degraded ones."""
 
     free: tuple[int, ...]
     required: tuple[int, ...]
     size: int
-    ends: tuple[tuple[int, float], ...] = ()
     degraded: tuple[int, ...] = ()
 
 
@@ -58,23 +52,6 @@ def random_requests(indices: Collection[int], random: Random, number: int) -> It
         size = random.randint(1, len(free))
         has_required = random.random() < REQUIRED_SHARE
         yield Request(free, _some(random, free, random.randint(1, size)) * has_required, size)
-
-
-def with_ends(
-    requests: Iterable[Request], indices: Collection[int], random: Random
-) -> list[Request]:
-    """The same where each GPU in use gets free with some other, alone, or nobody knows when."""
-    return [
-        replace(
-            request,
-            ends=tuple(
-                (gpu, float(random.randint(0, 4)))
-                for gpu in sorted({*indices} - {*request.free})
-                if random.random() < KNOWN_SHARE
-            ),
-        )
-        for request in requests
-    ]
 
 
 def with_degraded(
@@ -130,9 +107,8 @@ class Proof:
         if indices != truth.indices(right):
             other = truth.plain(truth.mask(indices), pool, top)
             return [f"{request}: {_difference(other, plain)}"]
-        later = later_masks({self._bits[index]: end for index, end in truth.ends.items()})
         taken, offered = self._positions(indices), self._positions(truth.indices(pool))
-        score = self._terms.score(taken, offered, later=later, top=top)
+        score = self._terms.score(taken, offered, top=top)
         return [] if score.to_plain() == plain else [f"{request}: {score.to_plain()} not {plain}"]
 
     def _ranked(self, request: Request) -> list[str]:
@@ -153,7 +129,6 @@ class Proof:
             "required": [self._ids[index] for index in request.required],
             "size": request.size,
             "degraded": [self._ids[index] for index in request.degraded],
-            "ends": {self._ids[index]: end for index, end in request.ends},
         }
 
     def _able(self, request: Request) -> tuple[list[int], int]:
@@ -164,7 +139,6 @@ class Proof:
         truth = self._truth
         free, required = truth.mask(request.free), truth.mask(request.required)
         bad = truth.mask({*request.degraded} & {*truth.universe})
-        truth.ends = {gpu: end for gpu, end in request.ends if gpu not in request.degraded}
         every = list(sets(free, required, request.size))
         fewest = min((mask & bad).bit_count() for mask in every)
         sound = free & ~bad | required

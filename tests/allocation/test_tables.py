@@ -9,7 +9,6 @@ from nodetopo.allocation.bandwidth import near_share
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.measured import Measured
-from nodetopo.allocation.remainder import Later
 from nodetopo.allocation.rules import DEFAULT, Policy, Rules
 from nodetopo.allocation.score import numa_nodes, set_value, sockets
 from nodetopo.allocation.terms import Figure, Terms
@@ -114,9 +113,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     figure = Terms.figure
 
-    def spied(terms: Terms, name: str, later: Later = ()) -> Figure:
+    def spied(terms: Terms, name: str) -> Figure:
         names.append(name)
-        return figure(terms, name, later)
+        return figure(terms, name)
 
     monkeypatch.setattr(Terms, "figure", spied)
     return names

@@ -15,12 +15,12 @@ from nodetopo.allocation.facts import Facts, facts
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.terms import Terms
 from nodetopo.model.nvlink import Closeness
-from nodetopo.tools.simulate.contest import Rival
-from nodetopo.tools.simulate.jobs import Step
-from nodetopo.tools.simulate.replay import Placer
-from nodetopo.tools.simulate.rivals import RIVALS
 from tests.bench.machines import TWO_SOCKETS
 from tests.bench.trace_gates import JOBS, SEEDS, steps
+from tests.bench.traces.contest import Rival
+from tests.bench.traces.jobs import Step
+from tests.bench.traces.replay import Placer
+from tests.bench.traces.rivals import RIVALS
 from tests.strategies import node
 
 TRACES = ("philly", "helios-venus", "mixed")

@@ -74,7 +74,7 @@ class FleetAgent:
     def is_content(self) -> bool:
         """Whether the Node was last seen as it should be."""
         (lane,) = self.labelling._lanes
-        return lane.has_published
+        return lane._published is not None
 
     def act(self) -> None:
         """Do what is due, as the daemon's threads do: publish, or follow the Node."""

@@ -8,9 +8,9 @@ from statistics import median, quantiles
 
 from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.simulate.rivals import RIVALS
 from tests.bench.peer import Peer, Request
 from tests.bench.placement_states import MOST_FREE, of_size
+from tests.bench.traces.rivals import RIVALS
 
 LONG_ENOUGH_NS = 5_000_000
 """CPU time to spend on repeating a short request of the peer's, so that its mean is steady."""

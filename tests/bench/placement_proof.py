@@ -25,7 +25,6 @@ from tests.allocation.brute_proof import (
     Request,
     random_requests,
     with_degraded,
-    with_ends,
 )
 from tests.allocation.large_machines import TEN
 from tests.captured import CAPTURED
@@ -114,14 +113,12 @@ def machines(random: Random) -> Iterator[tuple[str, Snapshot]]:
 
 
 def asked(snapshot: Snapshot, random: Random, number: int) -> Iterator[Request]:
-    """Yield requests to a machine, some with degraded GPUs and some with ends."""
+    """Yield requests to a machine, some with degraded GPUs."""
     indices = [gpu.index for gpu in snapshot.gpus if not gpu.is_lost]
     for request in random_requests(indices, random, number):
         requests = [request]
         if random.random() < 0.25:
             requests = with_degraded(requests, indices, random)
-        if random.random() < 0.2:
-            requests = with_ends(requests, indices, random)
         yield from requests
 
 

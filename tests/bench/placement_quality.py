@@ -11,9 +11,9 @@ from nodetopo.allocation.facts import facts
 from nodetopo.allocation.score import Score
 from nodetopo.allocation.terms import Terms
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.simulate.rivals import RIVALS, kubelet_order
 from tests.bench.peer import Answer, Peer, Request
 from tests.bench.placement_states import State, mask_of
+from tests.bench.traces.rivals import RIVALS, kubelet_order
 
 KUBELET = "go-gpuallocator, list in the kubelet's order"
 SORTED = "go-gpuallocator, list sorted"

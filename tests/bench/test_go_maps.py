@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from nodetopo.tools.simulate.kubelet_order import KubeletOrder
 from tests.bench.go_maps import go_lists
+from tests.bench.traces.kubelet_order import KubeletOrder
 
 COUNT = 10_000
 """Lists of each kind."""

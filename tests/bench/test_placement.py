@@ -1,4 +1,4 @@
-"""That the comparison runs, and the counts that `docs/internals/bench.md` states; never times."""
+"""That the comparison runs, and the counts that `docs/internals/figures.md` states; never times."""
 
 from random import Random
 

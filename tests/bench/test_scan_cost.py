@@ -1,4 +1,4 @@
-"""The counts that `docs/internals/bench.md` promises; never times."""
+"""The counts that `docs/internals/figures.md` promises; never times."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The promises of `docs/reference/simulate.md` on placement in traces, at a size fit for CI.
+"""The promises of `docs/internals/traces.md` on placement in traces, at a size fit for CI.
 
 The built-in workloads with a tenth of the jobs of the full table, and by night as many seeds.
 The seeds are fixed. Cells are small, so a single one varies more than in the full table.

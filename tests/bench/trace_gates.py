@@ -14,10 +14,10 @@ from math import exp, log
 from random import Random
 
 from nodetopo.allocation.rules import Model
-from nodetopo.tools.simulate.contest import Contest
-from nodetopo.tools.simulate.jobs import WORKLOADS, Step, poisson, schedule
-from nodetopo.tools.simulate.outcome import Outcome, half_width
 from tests.bench.machines import bench_machine
+from tests.bench.traces.contest import Contest
+from tests.bench.traces.jobs import WORKLOADS, Step, poisson, schedule
+from tests.bench.traces.outcome import Outcome, half_width
 
 LOAD = 0.7
 SEEDS = tuple(range(1, 11))

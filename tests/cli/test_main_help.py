@@ -74,7 +74,6 @@ def test_the_commands_of_the_design_are_all_there() -> None:
         "capture",
         "explain",
         "simulate machines",
-        "simulate trace",
         "completion",
         "version",
     }

@@ -20,7 +20,6 @@ COMMANDS = {
     "node-snapshot": (Reader.SNAPSHOT, ("doctor", "--nodes", "NODES", "--node-snapshot", "-")),
     "topo-m": (Reader.TOPO_M, ("topo", "matrix", "--topo-m", "-")),
     "nccl-xml": (Reader.NCCL_XML, ("topo", "tree", "--nccl-xml", "-")),
-    "rdma-topo": (Reader.RDMA_TOPO, ("topo", "complexes", "--rdma-topo", "-")),
     "check": (Reader.LOG, ("nccl", "check", "-", *HERE)),
     "admit": (Reader.MANIFEST, ("admit", "--manifest", "-", *HERE)),
     "audit": (Reader.MANIFEST, ("audit", "--manifest", "-", *HERE)),
@@ -31,7 +30,6 @@ COMMANDS = {
     "claim": (Reader.CLAIMS, ("explain-claim", "--slices", "EMPTY", "--claim", "-")),
     "migrate": (Reader.MIGRATE, ("migrate", "-")),
     "table": (Reader.TABLE, ("allocate", "--size", "2", "--bandwidth-table", "-", *HERE)),
-    "trace": (Reader.TRACE, ("simulate", "trace", "--trace", "-", *HERE)),
 }
 
 

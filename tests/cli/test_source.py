@@ -33,7 +33,6 @@ OF_A_NODE = (
     ("allocate",),
     ("capture",),
     ("nccl", "xml"),
-    ("simulate", "trace"),
 )
 """The commands that read, or write, what belongs to one node; `doctor --live` among them."""
 

@@ -29,7 +29,6 @@ WITH_RIGHTS = {
     "pod-events",
     "pod-placement",
     "rejections",
-    "run-times",
     "zones",
 }
 """Components that change the DaemonSet and bring the rights that this takes."""

@@ -56,12 +56,6 @@ EXAMPLES = {
         "use --bandwidth-table",
         (Reader.TABLE,),
     ),
-    "trace": Example(
-        "arrival_s,duration_s,gpus\n0,60,1\n",
-        "a trace of jobs",
-        "`nodetopo simulate trace --trace FILE`",
-        (Reader.TRACE,),
-    ),
     # The topology, and what looks like it.
     "topo -m": Example(TEXT, "`nvidia-smi topo -m`", "use --topo-m", (Reader.TOPO_M,)),
     "topo -mp": Example(

@@ -39,8 +39,11 @@ from nodetopo.probes.sysfs.pci_config import parse_vpd
 from nodetopo.tools.capture.archive import unpack
 from nodetopo.tools.capture.scrub_text import TextScrubber
 from nodetopo.tools.capture.substitutes import Substitutes
+from nodetopo.topology.complexes import complexes
+from tests.bench.traces.workload import from_files, parse, plan
 from tests.conftest import NODES
 from tests.fuzz import node_readers
+from tests.tools.importers.rdma_topo import parse_rdma_topo
 
 LONGEST_LINE = 500
 """Characters of an error: what a terminal shows in a few rows."""
@@ -233,16 +236,20 @@ def _scrubbed(text: str) -> object:
     return scrubber.log(text.splitlines()), scrubber.text(text)
 
 
+def _trace(text: str) -> object:
+    """Read a trace of jobs, and plan them on a node of 8 GPUs."""
+    files = [parse("trace.csv", text)]
+    source, workload = from_files(files)
+    return plan(source=source, workload=workload, files=files, gpus=8, load=None, count=20)
+
+
 READERS: Mapping[str, Reader] = {
     "snapshot": Commands("--snapshot", (*_NODE, ("nccl", "xml"))),
     "host-snapshot": Commands("--like", (("nccl", "xml", "--machine", "dgx-h100"),)),
     "topo-m": Commands("--topo-m", _NODE),
     "nccl-xml": Commands("--nccl-xml", _NODE),
-    "rdma-topo": Commands("--rdma-topo", (*_NODE, ("topo", "complexes"))),
-    "trace": Commands(
-        "--trace",
-        (("simulate", "trace", *_MACHINE, "--jobs", "20", "--seeds", "1", "--policy", "best"),),
-    ),
+    "rdma-topo": _function(lambda text: complexes(parse_rdma_topo(text))),
+    "trace": _function(_trace),
     "manifest": Commands("--manifest", (("admit", *_MACHINE),), (*_ANSWERS, FAILED)),
     "bandwidths": Commands("--bandwidth-table", (("allocate", "--size", "2", *_MACHINE),)),
     "bandwidth-log": Commands("--no-color", (("nccl", "check", *_MACHINE),), (*_ANSWERS, FAILED)),

@@ -67,6 +67,20 @@ def ensure_installed(package: str, *, program: str) -> Path:
     return Path(path)
 
 
+@cache
+def mirror() -> str:
+    """Return the address of the archive of Debian that apt installs from.
+
+    Raises:
+        RuntimeError: apt's sources have none; of Ubuntu's archive no Debian is made.
+    """
+    options = ("indextargets", "--format", "$(REPO_URI)")
+    found = _run(["apt-get", *options, "Created-By: Packages", "Label: Debian"], None).split()
+    if not found:
+        raise RuntimeError("apt's sources name no archive of Debian — run the lab on Debian")
+    return found[0]
+
+
 def _download(package: str, into: Path) -> None:
     """Download the *package* with package lists of our own, which need no root."""
     state, archives = into / "state", into / "cache"
@@ -88,7 +102,7 @@ def _apt_get(*arguments: str, folder: Path | None = None) -> None:
     _run(["apt-get", *arguments], folder)
 
 
-def _run(command: Sequence[str], folder: str | Path | None) -> None:
+def _run(command: Sequence[str], folder: str | Path | None) -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     ended = subprocess.run(
         command,
@@ -101,6 +115,7 @@ def _run(command: Sequence[str], folder: str | Path | None) -> None:
     )
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command)}: {ended.stderr.strip()[-2000:]}")
+    return ended.stdout
 
 
 def _codename() -> str:

@@ -21,14 +21,13 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from tests.deploy.dockerfile import Instruction, Stage, expand, is_sent, read
-from tests.lab.debian import ensure_installed
+from tests.lab.debian import ensure_installed, mirror
 from tests.lab.go_program import locked, user_cache
 
 ROOT = Path(__file__).parents[2]
 RELEASE = "trixie"
 """Debian 13, of ``python:3.13-slim-trixie``; its Python is 3.13 too."""
 
-_MIRROR = "http://deb.debian.org/debian"
 _PACKAGES = "python3,python3-venv"
 """The interpreter, and ``ensurepip``, which Debian packages apart from it."""
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -104,7 +103,7 @@ def _debootstrap(program: Path, into: Path) -> None:
         f"cd {shlex.quote(str(into))}",
         "mkdir memory",
         "mount -t tmpfs -o size=1g image memory",
-        f"{program} {options} memory/tree {_MIRROR}",
+        f"{program} {options} memory/tree {mirror()}",
         "rm -rf memory/tree/var/cache/apt/* memory/tree/var/lib/apt/lists/*",
         "cp -a memory/tree tree",
     )

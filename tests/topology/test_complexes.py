@@ -11,7 +11,6 @@ import pytest
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.importers.rdma_topo import parse_rdma_topo
 from nodetopo.topology.complexes import (
     DIRECT,
     Complexes,
@@ -21,6 +20,7 @@ from nodetopo.topology.complexes import (
     kernel_argument,
     with_flags,
 )
+from tests.tools.importers.rdma_topo import parse_rdma_topo
 from tests.tools.importers.rdma_topo_text import (
     PLAIN_SWITCH,
     Function,

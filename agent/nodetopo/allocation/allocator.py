@@ -8,7 +8,6 @@ from nodetopo.allocation.engines import engine_for
 from nodetopo.allocation.explain import Explanation
 from nodetopo.allocation.facts import Facts, facts
 from nodetopo.allocation.masks import positions
-from nodetopo.allocation.remainder import NO_ENDS, Ends, Later, later_masks
 from nodetopo.allocation.requests import check_counts, sound_first, unknown_gpu, usable
 from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.score import Score
@@ -107,29 +106,24 @@ class Allocator:
         required: Collection[str] = (),
         size: int,
         degraded: Collection[str] = (),
-        ends: Ends = NO_ENDS,
     ) -> Allocation:
         """Return the best *size* of *available* that contain *required*; all are ids.
 
         The answer does not depend on the order of any. The alternatives have as few *degraded*
-        GPUs as it has. *ends* says when GPUs in use are expected to be free.
+        GPUs as it has.
 
         Raises:
             InputError: a GPU is unknown or lost, or no such set exists.
         """
         self._check(available, required, size)
         pool, kept = sound_first(available, required, size, degraded)
-        later = self._later(ends, available, degraded)
         free, needed = self._mask(pool), self._mask(kept)
-        ranked = self._engine.ranked(
-            free=free, required=needed, size=size, count=1 + ALTERNATIVES, later=later
-        )
+        ranked = self._engine.ranked(free=free, required=needed, size=size, count=1 + ALTERNATIVES)
         return self._allocation(
             ranked,
             self._mask(available),
             degraded,
-            later,
-            top=self._terms.top(ranked[0], free=free, required=needed, size=size, later=later),
+            top=self._terms.top(ranked[0], free=free, required=needed, size=size),
             is_optimal=self._engine.is_exact,
         )
 
@@ -138,7 +132,6 @@ class Allocator:
         chosen: Collection[str],
         available: Collection[str] | None = None,
         degraded: Collection[str] = (),
-        ends: Ends = NO_ENDS,
     ) -> Allocation:
         """Return the score of *chosen*, whoever chose it, and the next best set.
 
@@ -151,20 +144,18 @@ class Allocator:
         self._check(chosen if available is None else available, chosen, len(set(chosen)))
         mask = self._mask(chosen)
         if available is None:
-            return self._allocation([mask], None, degraded, (), is_optimal=False)
+            return self._allocation([mask], None, degraded, is_optimal=False)
         size = mask.bit_count()
         pool, kept = sound_first(available, (), size, degraded)
-        later = self._later(ends, available, degraded)
         free, needed = self._mask(pool), self._mask(kept)
-        ranked = self._engine.ranked(free=free, required=needed, size=size, count=2, later=later)
+        ranked = self._engine.ranked(free=free, required=needed, size=size, count=2)
         is_best = ranked[0] == mask
         others = [other for other in ranked if other != mask][:1]
         return self._allocation(
             [mask, *others],
             self._mask(available),
             degraded,
-            later,
-            top=self._terms.top(ranked[0], free=free, required=needed, size=size, later=later),
+            top=self._terms.top(ranked[0], free=free, required=needed, size=size),
             is_optimal=is_best and self._engine.is_exact,
         )
 
@@ -173,15 +164,13 @@ class Allocator:
         masks: Sequence[int],
         free: int | None,
         degraded: Collection[str],
-        later: Later,
         *,
         top: int = 0,
         is_optimal: bool,
     ) -> Allocation:
         bad = self._mask(self._usable.intersection(degraded))
         scores = [
-            self._terms.score(mask, mask if free is None else free, bad, later, top)
-            for mask in masks
+            self._terms.score(mask, mask if free is None else free, bad, top) for mask in masks
         ]
         order = self._rules.terms(masks[0].bit_count())
         left = None if free is None else free & ~masks[0]
@@ -209,7 +198,6 @@ class Allocator:
         available: Iterable[str],
         required: Iterable[str],
         size: int,
-        ends: Ends = NO_ENDS,
     ) -> tuple[str, ...]:
         """Return what :meth:`allocate` chooses, without the reasons.
 
@@ -219,8 +207,7 @@ class Allocator:
         if size == 0:
             return ()
         free, kept = self._mask(available), self._mask(required)
-        later = later_masks(self._in_use(ends, free))
-        return self._names(self._engine.best(free=free, required=kept, size=size, later=later))
+        return self._names(self._engine.best(free=free, required=kept, size=size))
 
     def bandwidth_gb_s(self, chosen: Collection[str]) -> float | None:
         """Return the modelled bandwidth of *chosen*; ``None`` for one GPU, or one that is lost."""
@@ -280,16 +267,6 @@ class Allocator:
         """Return a key that sorts ids in device order, unknown ones last."""
         return self._position.get(name, len(self._ids)), name
 
-    def _later(self, ends: Ends, available: Iterable[str], degraded: Iterable[str]) -> Later:
-        bad = set(degraded)
-        sound = {name: end for name, end in ends.items() if name not in bad}
-        return later_masks(self._in_use(sound, self._mask(available)))
-
-    def _in_use(self, ends: Ends, free: int) -> dict[int, float]:
-        """Return the known *ends* of the GPUs that are not *free* and not lost, by mask."""
-        known = ((1 << self._position[name], end) for name, end in ends.items() if self.knows(name))
-        return {gpu: end for gpu, end in known if end is not None and not gpu & free}
-
     def _mask(self, names: Iterable[str]) -> int:
         return sum(1 << self._position[name] for name in set(names))
 
@@ -340,8 +317,6 @@ def preferred(
     required: Collection[str],
     size: int,
     degraded: Collection[str] = (),
-    *,
-    ends: Ends = NO_ENDS,
 ) -> tuple[str, ...]:
     """Return exactly ``min(size, distinct available)`` ids of *available* for any request.
 
@@ -350,12 +325,8 @@ def preferred(
     *required* that are available are kept; of too many, the first in device order. As few
     *degraded* ids as possible are chosen: that is the first term of every policy. GPUs that the
     snapshot does not know, or knows to be lost, come last. Without an allocator the order is that
-    of ids. *ends* says when GPUs in use are expected to be free; MIG devices and replicas are
-    chosen without it.
+    of ids.
     """
-    if ends:
-        apart = {*available, *degraded}
-        ends = {name: end for name, end in ends.items() if name not in apart}
     if degraded and allocator is not None:
         available, required = sound_first(available, required, size, degraded)
     offered = set(available)
@@ -366,10 +337,7 @@ def preferred(
     kept = sorted(offered.intersection(required), key=allocator.rank)[:size]
     known = {name for name in offered if allocator.knows(name)}
     wanted = min(size - sum(name not in known for name in kept), len(known))
-    if ends and isinstance(allocator, Allocator):
-        chosen = allocator.best(known, known.intersection(kept), wanted, ends)
-    else:
-        chosen = allocator.best(known, known.intersection(kept), wanted)
+    chosen = allocator.best(known, known.intersection(kept), wanted)
     if wanted == size:
         return chosen
     taken = {*kept, *chosen}

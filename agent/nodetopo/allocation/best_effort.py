@@ -2,7 +2,7 @@
 
 The policy divides *all* free GPUs into sets of the requested size, in the way with the most points,
 and hands out the best set of that division (go-gpuallocator v0.6.0). In a tie the first wins, so
-the answer depends on the order of the list; :mod:`nodetopo.tools.simulate.kubelet_order` has the
+the answer depends on the order of the list; tests/bench/traces/kubelet_order.py has the
 kubelet's. tests/bench compares its answers and crashes with the Go library's.
 """
 
@@ -24,7 +24,8 @@ from nodetopo.topology.matrix import pci_closeness
 
 LARGEST = 12
 """Free GPUs up to which the imitation answers. The library itself needs 2 to 40 s of CPU for 2
-to 5 of 16 (docs/internals/bench.md), and from 13 on overwrites divisions that it still compares."""
+to 5 of 16 (docs/internals/figures.md), and from 13 on overwrites divisions that it still
+compares."""
 
 REMEMBERED = 5
 """Free GPUs up to which answers are kept: 8 GPUs have 8,800 lists of so many, 10 have 36,100. On

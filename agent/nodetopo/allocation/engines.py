@@ -17,7 +17,7 @@ from typing import Protocol
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.families import Family, highest
 from nodetopo.allocation.masks import bits
-from nodetopo.allocation.remainder import JOB_WEIGHTS, Later
+from nodetopo.allocation.remainder import JOB_WEIGHTS
 from nodetopo.allocation.score import hca_distance, hca_far, hca_nearness, rails_beside, reach
 from nodetopo.allocation.terms import Terms
 from nodetopo.allocation.tree import Node, bundled, remainder_value
@@ -30,11 +30,6 @@ BEST_OF_TREE = 8
 """The best sets of a merely similar tree that are compared by their real terms; each takes up to
 a few ms."""
 
-MOST_OWN = 4_096
-"""Cases of a group whose costs are cached: the numbers of its free GPUs, now and after each end.
-Without expected ends there are no more than GPUs; with them memory would only grow.
-"""
-
 Costs = list[int]
 """The cheapest ways to take some number of GPUs of a group, then one more, and so on."""
 
@@ -45,8 +40,7 @@ CostsFrom = tuple[int, Costs]
 class Engine(Protocol):
     """Find sets of one machine. All masks are of positions; *required* lies within *free*.
 
-    Safe to share between threads. *size* lies between the counts of the two. *later* are GPUs that
-    are not free, but will be; none of them is lost.
+    Safe to share between threads. *size* lies between the counts of the two.
     """
 
     @property
@@ -59,13 +53,11 @@ class Engine(Protocol):
         """Whether the answer is proven to be the best of all."""
         ...
 
-    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
+    def best(self, *, free: int, required: int, size: int) -> int:
         """Return the best set."""
         ...
 
-    def ranked(
-        self, *, free: int, required: int, size: int, count: int, later: Later = ()
-    ) -> list[int]:
+    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first; fewer only where there are fewer.
 
         Each is the best of those that are left: what a request gets that cannot have the others.
@@ -116,31 +108,27 @@ class TreeEngine:
             for node in self._clusters
         }
 
-    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
+    def best(self, *, free: int, required: int, size: int) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
         if size == 1 and self._of_one:
-            return self._of_one.best(free=free, required=required, size=size, later=later)
+            return self._of_one.best(free=free, required=required, size=size)
         if not self.is_exact:
-            return self.ranked(free=free, required=required, size=size, count=1, later=later)[0]
-        request = _Request(free=free, allowed=free, required=required, size=size, later=later)
+            return self.ranked(free=free, required=required, size=size, count=1)[0]
+        request = _Request(free=free, allowed=free, required=required, size=size)
         return self._layout.members(self._cheapest(request), size)
 
-    def ranked(
-        self, *, free: int, required: int, size: int, count: int, later: Later = ()
-    ) -> list[int]:
+    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first.
 
         The sets other than the best are divided by the first GPU of the best that they lack;
         the best of each part is found as the best of all was (Lawler 1972).
         """
         if size == 1 and self._of_one:
-            return self._of_one.ranked(
-                free=free, required=required, size=size, count=count, later=later
-            )
+            return self._of_one.ranked(free=free, required=required, size=size, count=count)
         wanted = count if self.is_exact else max(count, BEST_OF_TREE)
-        first = _Request(free=free, allowed=free, required=required, size=size, later=later)
+        first = _Request(free=free, allowed=free, required=required, size=size)
         heap = [(self._cheapest(first), first)]
         sets: list[int] = []
         while heap and len(sets) < wanted:
@@ -149,14 +137,14 @@ class TreeEngine:
             for part in request.without(sets[-1]):
                 heappush(heap, (self._cheapest(part), part))
         if not self.is_exact:
-            sets = self._terms.ranked(sets, free, later)
+            sets = self._terms.ranked(sets, free)
         return sets[:count]
 
     def _cheapest(self, request: "_Request") -> int:
         """Return the least cost over all clusters that can hold the whole set."""
         tables: dict[int, CostsFrom] = {}
         self._table(self._root, request, tables)
-        free, required, size, later = request.free, request.required, request.size, request.later
+        free, required, size = request.free, request.required, request.size
         best = None
         for node in self._clusters:
             members = node.members
@@ -167,7 +155,7 @@ class TreeEngine:
             if size > 1:
                 cost += self._costs[members].level or 0
             for around in self._around[members]:
-                cost += around.own(free, later)[size]
+                cost += around.own(free)[size]
             if best is None or cost < best:
                 best = cost
         assert best is not None  # the root is a cluster, and holds every set
@@ -189,19 +177,15 @@ class TreeEngine:
         return tables[node.members]
 
     def _all_counts(self, node: Node, request: "_Request") -> CostsFrom:
-        """Return the costs of all counts of *node*; they are cached if no GPU becomes free later.
-
-        GPUs that become free later have too many cases.
-        """
+        """Return the costs of all counts of *node*, once for each of its cases."""
         key = node.members, request.free & node.members, request.required & node.members
-        kept = None if request.later else self._kept.get(key)
+        kept = self._kept.get(key)
         if kept is None:
             group = self._costs[node.members]
             of_gpus = group.of_gpus(key[1], key[2], key[1].bit_count())
             children = (self._all_counts(child, request) for child in node.children)
             kept = _joined(group, (of_gpus, *children), request, key[1].bit_count())
-            if not request.later:
-                self._kept[key] = kept
+            self._kept[key] = kept
         return kept
 
 
@@ -220,28 +204,26 @@ class TableEngine:
         self._terms = terms
         self._orders = {size: terms.order(size) for size in (1, 2, 3)}
 
-    def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
+    def best(self, *, free: int, required: int, size: int) -> int:
         """Return the best set."""
         if size == required.bit_count():
             return required
-        return self._best_of(self._terms.tables.sets(free, required, size), free, size, later)
+        return self._best_of(self._terms.tables.sets(free, required, size), free, size)
 
-    def ranked(
-        self, *, free: int, required: int, size: int, count: int, later: Later = ()
-    ) -> list[int]:
+    def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
         """Return the *count* best sets, best first."""
         family = self._terms.tables.sets(free, required, size)
         sets: list[int] = []
         while family and len(sets) < count:
-            sets.append(self._best_of(family, free, size, later))
+            sets.append(self._best_of(family, free, size))
             family ^= 1 << sets[-1]
         return sets
 
-    def _best_of(self, family: Family, free: int, size: int, later: Later) -> int:
+    def _best_of(self, family: Family, free: int, size: int) -> int:
         for name in self._orders[min(size, 3)]:
             if family == 1 << highest(family):
                 break
-            family = self._terms.tables.best(name, family, free, size, later)
+            family = self._terms.tables.best(name, family, free, size)
         return highest(family)
 
 
@@ -301,8 +283,7 @@ class _Layout(CostBits):
         largest = {
             "bandwidth_gb_s": len(self.hops),
             "pair_bandwidth_gb_s": comb(count, 2) * self.widest,
-            # Added up over now and after each end; with every end at least one GPU gets free.
-            "remainder_value": remainder_value(root, root.members) * count,
+            "remainder_value": remainder_value(root, root.members),
             "hca_distance": hca_distance(terms.facts, range(count)),
             "hca_nearness": hca_nearness(terms.facts, range(count)),
             "rails_beside": rails_beside(terms.facts, range(count)),
@@ -330,7 +311,7 @@ class _GroupCosts:
     def __init__(self, node: Node, layout: _Layout, *, is_root: bool) -> None:
         self._node = node
         self._put = layout.put
-        self._own: dict[tuple[int, ...], list[int]] = {}
+        self._own: dict[int, list[int]] = {}
         self._members = node.members
         self._size = node.members.bit_count()
         self._jobs = [
@@ -358,12 +339,10 @@ class _GroupCosts:
         pairs = (comb(count, 2) * self.pair_loss for count in range(len(forced), most + 1))
         return len(forced), list(map(add, totals, pairs))
 
-    def own(self, free: int, later: Later) -> list[int]:
+    def own(self, free: int) -> list[int]:
         """Return what the group itself adds for 0, 1, … up to all of its *free* GPUs taken."""
         count = (free & self._members).bit_count()
-        moments = later if self._node.gain else ()
-        counts = (count, *(((free | more) & self._members).bit_count() for more in moments))
-        kept = self._own.get(counts)
+        kept = self._own.get(count)
         if kept is not None:
             return kept
         node, put, used = self._node, self._put, self._size - count
@@ -377,11 +356,9 @@ class _GroupCosts:
                 cost += put("rail_loss", max(0, taken - node.hcas))
             if node.is_partition and not used and taken < count:
                 cost += put("broken_partitions", 1)
-            lost = sum(self._jobs[n] - self._jobs[n - taken] for n in counts)
+            lost = self._jobs[count] - self._jobs[count - taken]
             costs.append(cost + put("remainder_value", node.gain * lost))
-        if len(self._own) == MOST_OWN:
-            self._own.clear()
-        self._own[counts] = costs
+        self._own[count] = costs
         return costs
 
 
@@ -393,7 +370,6 @@ class _Request:
     allowed: int
     required: int
     size: int
-    later: Later
 
     def bounds(self, members: int) -> tuple[int, int]:
         """Return the least and the most GPUs of a group that can be part of an answer."""
@@ -428,7 +404,7 @@ def _joined(
         costs = _merged(costs, others, (start, more), group.pair_loss)
         start += more
         del costs[max(0, most - start + 1) :]
-    own = group.own(request.free, request.later)
+    own = group.own(request.free)
     return start, [cost + own[taken] for taken, cost in enumerate(costs, start)]
 
 

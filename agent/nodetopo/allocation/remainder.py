@@ -36,31 +36,6 @@ JOBS_A_STEP = 4
 """Jobs that are added one by one, each to half of the sets at most, in the time of adding one kind
 of job to all sets."""
 
-Ends = Mapping[str, float | None]
-"""When GPUs in use are expected to be free, by id, in seconds from any moment that is the same for
-all: only the order counts. What is ``None`` or left out is unknown, and is taken never to be free.
-"""
-
-NO_ENDS: Ends = MappingProxyType({})
-
-Later = tuple[int, ...]
-"""The GPUs in use that are expected to be free after each end of a job, the next end first; masks.
-
-Each holds those before it, as nothing is known of the jobs to come. Empty where no end is known.
-"""
-
-
-def later_masks(ends: Mapping[int, float]) -> Later:
-    """Return when the GPUs of *ends* get free; they are single-bit masks with a time each.
-
-    Only the order of the times counts, and that some are equal.
-    """
-    masks, known = [], 0
-    for end in sorted(set(ends.values())):
-        known += sum(gpu for gpu, time in ends.items() if time == end)
-        masks.append(known)
-    return tuple(masks)
-
 
 class Packing:
     """The remainder term of one machine of at most 16 GPUs, for all that can remain at once.

@@ -33,7 +33,7 @@ from nodetopo.allocation.families import (
     value,
 )
 from nodetopo.allocation.masks import positions
-from nodetopo.allocation.remainder import Later, Packing
+from nodetopo.allocation.remainder import Packing
 
 MOST_PAIR_CLASSES = 16
 """Ways in which the pairs of free GPUs count whose sums are kept, 0.1 MB each for 16 GPUs. Most
@@ -98,7 +98,7 @@ class Tables:
                 family &= families.has[gpu]
         return family
 
-    def best(self, name: str, family: Family, free: int, size: int, later: Later = ()) -> Family:
+    def best(self, name: str, family: Family, free: int, size: int) -> Family:
         """Return the best of *family*, sets of *size*, by the term *name*."""
         if name == "bandwidth_gb_s":
             return self._near_the_widest(family, size)
@@ -107,11 +107,7 @@ class Tables:
         if name == "shortfall_gb_s":
             return most(family, self._bandwidth(size))
         if name == "remainder_value":
-            taken = self._packing.taken
-            worth = self._in_use(taken, free)
-            if later:
-                worth = total([worth, *(self._in_use(taken, free | more) for more in later)])
-            return most(family, worth)
+            return most(family, self._in_use(self._packing.taken, free))
         if name == "crowding":
             return least(family, self._in_use(self._squares, free))
         if name == "broken_partitions":

@@ -16,7 +16,7 @@ from nodetopo.allocation.bandwidth import (
 )
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
-from nodetopo.allocation.remainder import Later, Symmetry
+from nodetopo.allocation.remainder import Symmetry
 from nodetopo.allocation.rules import DEFAULT, Rules
 from nodetopo.allocation.score import Score
 from nodetopo.allocation.tables import Tables
@@ -133,14 +133,14 @@ class Terms:
             for name in self.own_terms(mask.bit_count())
         )
 
-    def ranked(self, masks: Iterable[int], free: int, later: Later = ()) -> list[int]:
+    def ranked(self, masks: Iterable[int], free: int) -> list[int]:
         """Return *masks*, sets of one size, best first.
 
         Each is the best of those that are left: what a request gets that cannot have the others.
         """
         left = sorted(masks, key=positions)
         names = [name for name in self.order(left[0].bit_count()) if name != "order"]
-        figures = [self.figure(name, later) for name in names]
+        figures = [self.figure(name) for name in names]
         return in_order({m: [figure(m, free) for figure in figures] for m in left}, names)
 
     def value_left(self, left: int) -> int:
@@ -153,16 +153,14 @@ class Terms:
         """Return what all GPUs of the node together are worth to later jobs, 0.01 GB/s."""
         return self.value_left(self._everyone)
 
-    def figure(self, name: str, later: Later = ()) -> Figure:
-        """Return the term *name*, a field of :class:`Score`; *later* are GPUs that get free."""
-        if name == "remainder_value" and later:
-            return lambda mask, free: -self.value_with(free & ~mask, later)
+    def figure(self, name: str) -> Figure:
+        """Return the term *name*, a field of :class:`Score`."""
         if name in self._free_terms:
             return self._free_terms[name]
         of_set = self._set_terms[name]
         return lambda mask, _free: of_set(mask)
 
-    def top(self, best: int, *, free: int, required: int, size: int, later: Later = ()) -> int:
+    def top(self, best: int, *, free: int, required: int, size: int) -> int:
         """Return the bandwidth of which a set needs a share to be equal to the *best*, 0.1 GB/s.
 
         It is the greatest of the sets of the request that equal it in all terms before. On a tree
@@ -173,7 +171,7 @@ class Terms:
         tables = self.tables
         family = tables.sets(free, required, size)
         for name in takewhile(lambda name: name != "bandwidth_gb_s", self.order(size)):
-            family = tables.best(name, family, free, size, later)
+            family = tables.best(name, family, free, size)
         return tables.widest(family, size)
 
     def bandwidth(self, mask: int) -> int:
@@ -198,14 +196,8 @@ class Terms:
                 self._modelled[mask] = value
         return value
 
-    def value_with(self, left: int, later: Later) -> int:
-        """Return what the GPUs *left* are worth, now and after each end of a job, added up."""
-        return self.value_left(left) + sum(self.value_left(left | more) for more in later)
-
-    def score(
-        self, mask: int, free: int, degraded: int = 0, later: Later = (), top: int = 0
-    ) -> Score:
-        """Return all terms of *mask* when it is taken from *free*; *later* are GPUs that get free.
+    def score(self, mask: int, free: int, degraded: int = 0, top: int = 0) -> Score:
+        """Return all terms of *mask* when it is taken from *free*.
 
         *top* is the bandwidth of the best set of the request, 0.1 GB/s. If the GPUs that are not
         *degraded*, and those of *mask*, leave any GPU, the other terms count a degraded one that is
@@ -225,7 +217,7 @@ class Terms:
             pair_bandwidth_gb_s=self._pair_bandwidth(mask, free) / 10,
             numa_nodes=term.numa_nodes(facts, members),
             sockets=term.sockets(facts, members),
-            remainder_value=self.value_with(free & ~mask, later) / (100 * (1 + len(later))),
+            remainder_value=self.value_left(free & ~mask) / 100,
             hca_far=term.hca_far(facts, members),
             rail_loss=term.rail_loss(facts, members),
             hca_distance=term.hca_distance(facts, members),

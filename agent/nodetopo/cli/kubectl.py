@@ -40,7 +40,7 @@ HERE = (*OF_CLUSTER, "explain", "migrate", "simulate", "version")
 _NEVER = ("run", "completion")
 """Commands that make no sense in the pod of a running daemon."""
 
-_READS = ("--manifest", "--snapshot", "--topo-m", "--nccl-xml", "--rdma-topo", "--log")
+_READS = ("--manifest", "--snapshot", "--topo-m", "--nccl-xml", "--log")
 """Flags whose file is on this machine: it becomes the standard input of the command."""
 
 _LOG = ["nccl", "check"]
@@ -66,10 +66,9 @@ Runs `nodetopo COMMAND …` in the agent's pod on NODE, with the daemon's view o
   kubectl nodetopo gpu-17 support              a redacted archive, written on this machine
   kubectl nodetopo doctor                      check the cluster's labels
 
-Files of --manifest, --snapshot, --topo-m, --nccl-xml, --rdma-topo and --log, the log of `nccl
-check`, and -o of capture and support, are those of this machine. `kubectl nodetopo NODE COMMAND
---help` lists the options of a command. The exit status is that of the command; 1 may also be
-kubectl's own.
+Files of --manifest, --snapshot, --topo-m, --nccl-xml and --log, the log of `nccl check`, and -o of
+capture and support, are those of this machine. `kubectl nodetopo NODE COMMAND --help` lists the
+options of a command. The exit status is that of the command; 1 may also be kubectl's own.
 
   --context NAME       the context of the kubeconfig
   --kubeconfig FILE    how to reach the API server; default as kubectl's

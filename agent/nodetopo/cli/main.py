@@ -42,7 +42,7 @@ COMMANDS = (
     Command("nccl", "print variables and the topology for NCCL"),
     Command("explain", "explain a check, an XID, an Event, or any word that nodetopo reports"),
     Command("explain-claim", "explain the devices of a ResourceClaim"),
-    Command("simulate", "list the bundled machines; simulate jobs on one"),
+    Command("simulate", "list the bundled machines and clusters"),
     Command("completion", "print a completion script for a shell"),
     Command("version", "print the version"),
 )

@@ -17,8 +17,7 @@ _COLUMNS = 80
 """Width of output that is not a terminal."""
 
 _ALIKE = 0.66
-"""Least similarity of a suggestion, dashes left out: `ouput` has 0.91 with `output`, and `format`
-0.53 with `rdma-topo`."""
+"""Least similarity of a suggestion, dashes left out: `ouput` has 0.91 with `output`."""
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - has no public name
 """The type that ``add_subparsers`` returns."""

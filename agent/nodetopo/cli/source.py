@@ -108,7 +108,7 @@ def _loaded(
         return from_snapshot(args, args.snapshot)
     if args.machine is not None:
         return bundled.machine(args.machine), ()
-    if any(text is not None for text in (args.topo_m, args.nccl_xml, args.rdma_topo)):
+    if any(text is not None for text in (args.topo_m, args.nccl_xml)):
         return _from_text(args), ()
     # The daemon's own variables count too, so that `kubectl exec` sees what the daemon sees.
     wanted = settings(args)
@@ -154,7 +154,7 @@ def _unread_hardware(snapshot: Snapshot) -> Iterator[Unread]:
 
 def files_of(args: Namespace) -> tuple[str | None, ...]:
     """Return the files that the flags of :func:`add_source` name."""
-    return args.snapshot, args.topo_m, args.nccl_xml, args.rdma_topo
+    return args.snapshot, args.topo_m, args.nccl_xml
 
 
 def is_live(args: Namespace) -> bool:
@@ -163,7 +163,7 @@ def is_live(args: Namespace) -> bool:
     Raises:
         InputError: a setting is invalid.
     """
-    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml, args.rdma_topo)):
+    if any((args.snapshot, args.machine, args.topo_m, args.nccl_xml)):
         return False
     wanted = settings(args)
     return wanted.snapshot is None and wanted.machine is None
@@ -192,14 +192,10 @@ def _from_text(args: Namespace) -> Snapshot:
         from nodetopo.tools.importers.topo_m import parse_topo_m  # noqa: PLC0415 - as above
 
         reader, name, parse = Reader.TOPO_M, args.topo_m, parse_topo_m
-    elif args.nccl_xml is not None:
+    else:
         from nodetopo.tools.importers.nccl_xml import parse_nccl_xml  # noqa: PLC0415 - as above
 
         reader, name, parse = Reader.NCCL_XML, args.nccl_xml, parse_nccl_xml
-    else:
-        from nodetopo.tools.importers.rdma_topo import parse_rdma_topo  # noqa: PLC0415 - as above
-
-        reader, name, parse = Reader.RDMA_TOPO, args.rdma_topo, parse_rdma_topo
     text = read_text(name)
     with reading(name, text, reader):
         snapshot = parse(text)

@@ -26,7 +26,6 @@ class Reader(StrEnum):
     SNAPSHOT = "use --snapshot, e.g. `nodetopo topo matrix --snapshot FILE`"
     TOPO_M = "use --topo-m, e.g. `nodetopo topo matrix --topo-m FILE`"
     NCCL_XML = "use --nccl-xml, e.g. `nodetopo topo tree --nccl-xml FILE`"
-    RDMA_TOPO = "use --rdma-topo, e.g. `nodetopo topo complexes --rdma-topo FILE`"
     LOG = "`nodetopo nccl check FILE` reads it"
     MANIFEST = (
         "`nodetopo admit --manifest FILE` and `nodetopo audit --manifest FILE` read pods, "
@@ -38,7 +37,6 @@ class Reader(StrEnum):
     OBJECTS = "`nodetopo doctor --objects FILE` reads gangs and levels"
     MIGRATE = "`nodetopo migrate FILE` reads it"
     TABLE = "use --bandwidth-table, e.g. `nodetopo allocate --bandwidth-table FILE`"
-    TRACE = "`nodetopo simulate trace --trace FILE` reads it"
 
 
 _MATRIX = "save the output of `nvidia-smi topo -m` and name it with --topo-m"
@@ -218,8 +216,7 @@ def _of_nodetopo() -> Iterator[Form]:
     )
     table = r'^[ {]*"?kind"?\s*:\s*"?nodetopo-bandwidth-table'
     yield Form("a table of measured bandwidths", _has(table), (Reader.TABLE,))
-    yield Form("a trace of jobs", _has(r"\A(?:\w+,)*duration_s(?:,|$)"), (Reader.TRACE,))
-    yield Form("a dump of `rdma_topo`", _has(r"\A\[", '"realpath"'), (Reader.RDMA_TOPO,))
+    yield Form("a dump of `rdma_topo`", _has(r"\A\[", '"realpath"'), (), _CAPTURE)
 
 
 def _of_xml() -> Iterator[Form]:

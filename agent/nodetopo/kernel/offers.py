@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from nodetopo.allocation.remainder import Ends
 from nodetopo.allocation.rules import Rules as PlacementRules
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.plugin import Absence, DevicePlugin
@@ -77,9 +76,6 @@ class OfferedGpus(Protocol):
 
     def cdi_names(self, uuids: Collection[str], /) -> tuple[str, ...]:
         """Return the CDI names of GPUs and MIG devices; raises UnreadableError."""
-
-    def expect(self, ends: Ends, /) -> None:
-        """Choose by when devices in use are expected to be free, given by id."""
 
 
 class Verdicts(Protocol):

@@ -51,9 +51,6 @@ MAX_PORTS = 255
 MAX_SPEED_MBPS = 1 << 30
 """Megabits or megabytes per second of one link: a petabit. The fastest port has 800,000."""
 
-MAX_RATE_GBPS = 1_000_000
-"""Gigabits per second of one port; the fastest has 800."""
-
 MAX_LANES = 255
 """Of a PCIe link; the widest has 32, and sysfs writes 255 where it does not know."""
 
@@ -84,12 +81,6 @@ MAX_PAIRS = (MAX_GPUS + MAX_HCAS) * (MAX_GPUS + MAX_HCAS - 1) // 2
 MAX_CHARACTERS = 256 << 10
 """One text of a snapshot. The annotations of an object may have as many bytes together
 (k8s.io/apimachinery ``TotalAnnotationSizeLimitB``)."""
-
-MAX_TRACE_ROWS = 1_000_000
-"""Rows of a trace, which is twelve times the Philly trace's jobs and some 200 MiB of memory."""
-
-MAX_QUANTILES = 10_000
-"""Points of a distribution of run times; each drawn run time searches them from the start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,6 @@ subjects:
 {{- if .podEvents -}}{{- $_ := set $settings "publish-pod-events" "true" -}}{{- end -}}
 {{- if .podPlacement -}}{{- $_ := set $settings "pod-policies" "true" -}}{{- $_ := set $settings "tell-pods" "true" -}}{{- end -}}
 {{- if .rejections -}}{{- $_ := set $settings "explain-rejections" "true" -}}{{- end -}}
-{{- if .runTimes -}}{{- $_ := set $settings "expect-run-times" "true" -}}{{- end -}}
 {{- if .zones -}}{{- $_ := set $settings "publish-zones" "true" -}}{{- end -}}
 {{- end -}}
 {{- range $name, $value := .Values.settings -}}

@@ -78,9 +78,7 @@ def test_xids_are_counted() -> None:
         assert component.observed().xid_counts == {("GPU-1", 62): 5}
 
 
-def test_expected_run_times_are_followed_where_the_setting_asks_for_it() -> None:
-    with gpus(expect_run_times=True) as component:
-        assert "expected run times" in [name for name, _ in component.loops()]
+def test_the_loops_by_default() -> None:
     with gpus() as component:
         usual = ["scan", "reconcile", "registrations", "requesters"]
         assert [name for name, _ in component.loops()] == usual

@@ -19,7 +19,6 @@ from nodetopo.components.gpus.own_pods import (
     PodChoice,
 )
 from nodetopo.components.gpus.placement import Placement
-from nodetopo.components.gpus.run_times import PodRunTimes
 from nodetopo.kernel.events import PodEvent
 from nodetopo.kernel.requester import Requesters
 from nodetopo.machines.bundled import machine
@@ -146,8 +145,7 @@ def test_the_latest_pods_are_remembered(node: Node) -> None:
     assert node.pods.pod(("ml", "p-1")) is not None
 
 
-@pytest.mark.parametrize("kind", [OwnPods, PodRunTimes])
-def test_pods_that_end_while_a_watch_has_expired_are_forgotten(kind: Any) -> None:
+def test_pods_that_end_while_a_watch_has_expired_are_forgotten() -> None:
     """The next stream begins with the pods that exist, and has no event of the others."""
     gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
     stopping = threading.Event()
@@ -160,15 +158,14 @@ def test_pods_that_end_while_a_watch_has_expired_are_forgotten(kind: Any) -> Non
         stopping.set()
 
     streams = [events("old"), events("new")]
-    watch = kind(None, "gpu-1", *([None] if kind is OwnPods else []))
+    watch: Any = OwnPods(None, "gpu-1", None)
 
     def opened() -> Any:
         return nullcontext(SimpleNamespace(events=lambda: streams.pop(0), cancel=lambda: None))
 
     watch._opened = opened
     watch.run(stopping)
-    known = watch._pods if kind is OwnPods else watch._running
-    assert list(known) == [("ml", "new")]
+    assert list(watch._pods) == [("ml", "new")]
 
 
 def test_one_watch_of_the_nodes_pods_and_nothing_once_it_is_lost(tmp_path: Path) -> None:

@@ -285,30 +285,6 @@ def test_a_snapshot_without_gpus_keeps_answers_but_not_of_other_settings() -> No
     assert current(found) is None
 
 
-def test_gpus_that_are_soon_free_count_until_another_pod_may_have_them() -> None:
-    h100 = machine("dgx-h100")
-    ids = [gpu.id for gpu in h100.gpus]
-    found, offered = placed(h100), [ids[0], ids[4]]
-    assert found.prefer(offered, [], 1) == (ids[0],)
-    found.expect(dict.fromkeys(ids[1:4], 60.0))
-    assert found.prefer(offered, [], 1) == (ids[4],)
-    question = Asked(available=tuple(offered), required=(), size=1, took_ms=0.1)
-    explained = found.explain([ids[4]], question)
-    assert (explained["next_best"], explained["lost_at"]) == ([ids[0]], "remainder_value")
-    found.prefer([*offered, *ids[1:4]], [], 1)  # the pod has ended
-    assert found.prefer(offered, [], 1) == (ids[0],)
-
-
-def test_replicas_are_placed_without_expected_ends() -> None:
-    placement = shared(MigStrategy.MIXED, "gpu", **{"nvidia.com/gpu": 2})
-    ids = list(current(placement).gpus)
-    before = placement.prefer(ids[2:], [], 2)
-    placement.expect(dict.fromkeys(ids[:2], 5.0))
-    assert placement.prefer(ids[2:], [], 2) == before
-    question = Asked(available=tuple(ids[2:]), required=(), size=2, took_ms=0.1)
-    assert "said" in placement.explain(before, question)
-
-
 H100 = machine("dgx-h100")
 H100_IDS = tuple(gpu.id for gpu in H100.gpus)
 H100_HCAS = tuple(sorted((hca for hca in H100.hcas or ()), key=lambda hca: hca.name))

@@ -16,9 +16,9 @@ from nodetopo.checks.rule import Verdict
 from nodetopo.errors import DecodeError
 from nodetopo.model.codec import decode
 from nodetopo.model.hca import HcaKind
-from nodetopo.tools.importers.rdma_topo import parse_rdma_topo
 from nodetopo.tools.node_rules import node_rules
 from nodetopo.topology.complexes import complexes
+from tests.tools.importers.rdma_topo import parse_rdma_topo
 from tests.tools.importers.rdma_topo_text import data_direct, dump, packed, text
 
 NODES = Path(__file__).parents[2] / "nodes"

@@ -50,4 +50,4 @@ def add(parser: Parser) -> None:
         help="a bundled machine that equals the claim's node, see `nodetopo simulate machines`",
     )
     add_output(parser)
-    parser.set_defaults(module="explain_claim", topo_m=None, nccl_xml=None, rdma_topo=None)
+    parser.set_defaults(module="explain_claim", topo_m=None, nccl_xml=None)

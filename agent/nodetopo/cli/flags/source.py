@@ -46,11 +46,6 @@ def add_source(parser: Parser) -> None:
         metavar="FILE",
         help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
     )
-    source.add_argument(
-        "--rdma-topo",
-        metavar="FILE",
-        help="a dump of rdma-core's rdma_topo (`rdma_topo dump`), - for stdin",
-    )
     add_node(parser)
 
 

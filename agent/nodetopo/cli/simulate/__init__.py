@@ -1,1 +1,1 @@
-"""The `simulate` command: replay job traces against allocation policies."""
+"""The `simulate` command: the bundled machines and clusters."""

@@ -117,8 +117,6 @@ class Gpus(Component):
                 yield "pods with devices", self._run_pods
             if self.health is not None and health_file(kernel.settings) is not None:
                 yield "requests to clear GPUs", self._run_clear_requests
-            if kernel.settings.expect_run_times:
-                yield "expected run times", self._run_run_times
 
     def reconfigured(self, settings: GpuSettings) -> Callable[[], None]:
         """Validate *settings*; return a callable that applies them.
@@ -339,15 +337,3 @@ class Gpus(Component):
             claim=lambda: None if self.pause is None else self.pause.claim,
         )
         self._clears.run(stopping)
-
-    def _run_run_times(self, stopping: threading.Event) -> None:
-        """Learn from pods how long they run, once the devices are registered."""
-        if self.kernel.wait_registered(stopping):
-            return
-        from nodetopo.components.gpus.run_times import (  # noqa: PLC0415 - memory of few nodes
-            RunTimesLoop,
-        )
-
-        loop = RunTimesLoop(self.kernel.settings, self.plugins.expect)
-        self.kernel.start("run times of pods", loop.watch.run)
-        loop.run(stopping)

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -15,7 +14,6 @@ from nodetopo.allocation.bandwidth import with_measured_pairs
 from nodetopo.allocation.explain import Explanation, names
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.measured import BandwidthTable, coverage
-from nodetopo.allocation.remainder import NO_ENDS, Ends
 from nodetopo.allocation.requests import usable
 from nodetopo.allocation.rules import Model, Policy, Rules
 from nodetopo.allocation.shared.allocator import SharedAllocator
@@ -126,7 +124,6 @@ class Placement:
         self._settings = policy, model, table
         self._is_configured = True
         self._current: _Current | None = None
-        self._ends: Ends = NO_ENDS  # replaced as a whole
         self._answers: OrderedDict[frozenset[str], _Reply] = OrderedDict()
 
     @property
@@ -179,10 +176,6 @@ class Placement:
             choices=choices,
         )
 
-    def expect(self, ends: Ends) -> None:
-        """Choose from now on by when GPUs in use are expected to be free, too."""
-        self._ends = ends
-
     def prefer(
         self,
         available: Sequence[str],
@@ -200,9 +193,6 @@ class Placement:
         current = self._current
         if current is None:
             return preferred(None, available, required, size)
-        if not self._ends.keys().isdisjoint(available):
-            # Offered devices are free: another pod can get one before the next look at its end.
-            self._ends = {gpu: end for gpu, end in self._ends.items() if gpu not in available}
         own = [name for name in beside if name in current.gpus and name not in available]
         own = own if current.resource.is_whole else []
         chosen = preferred(
@@ -211,7 +201,6 @@ class Placement:
             (*required, *own),
             size + len(own),
             current.degraded,
-            ends=self._ends,
         )
         answer = tuple(name for name in chosen if name not in own)
         self._answers[frozenset(answer)] = _Reply(variant=variant, beside=tuple(own))
@@ -247,19 +236,15 @@ class Placement:
         if asked is not None:
             available = [name for name in asked.available if allocator.knows(name)]
             required = [name for name in asked.required if name in available]
-            allocate, describe = allocator.allocate, allocator.describe
-            if isinstance(allocator, Allocator):
-                allocate = partial(allocator.allocate, ends=self._ends)
-                describe = partial(allocator.describe, ends=self._ends)
             try:
-                allocation = allocate(
+                allocation = allocator.allocate(
                     available=available,
                     required=required,
                     size=asked.size,
                     degraded=current.degraded,
                 )
-                if set(allocation.chosen) != set(ids):  # the snapshot or the ends changed since
-                    allocation = describe(ids, available, current.degraded)
+                if set(allocation.chosen) != set(ids):  # the snapshot changed since
+                    allocation = allocator.describe(ids, available, current.degraded)
                 found = _account(current, choice.explanation, allocation, available)
                 found["policy"] = (reply.variant.policy or current.rules.policy).value
                 return found | _together(current, reply.beside, found["said"])

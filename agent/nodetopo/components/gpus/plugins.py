@@ -11,7 +11,6 @@ from types import MappingProxyType
 import structlog
 
 from nodetopo.allocation.measured import BandwidthTable
-from nodetopo.allocation.remainder import Ends
 from nodetopo.allocation.rules import Rules as PlacementRules
 from nodetopo.components.gpus.hand_over_files import HandOverFiles
 from nodetopo.components.gpus.own_pods import OwnPods, PodChoice
@@ -270,11 +269,6 @@ class PluginSet:
                     self._apply(self._taken)
 
         return offer_by_them
-
-    def expect(self, ends: Ends) -> None:
-        """Take when devices in use are expected to be free, by id, for placement."""
-        for served in self.served:
-            served.placement.expect(ends)
 
     def stop(self) -> None:
         """Stop all plugins at once; the kubelet counts their devices for some minutes more."""

@@ -91,9 +91,6 @@ class GpuSettings(KernelSettings):
         "FILE",
         is_live=True,
     )
-    expect_run_times: bool = DEVICES.switch(
-        False, "also consider when running pods are expected to end"
-    )
     pod_policies: bool = DEVICES.switch(
         False,  # any user who may create pods then chooses, and the daemon watches pods
         "follow the annotation nodetopo.io/placement-policy of pods, and place the containers of "

@@ -290,7 +290,7 @@ CAUSES = (
     Word(
         "fragmented",
         "The policy `best-effort` admitted the pod although no NUMA node had enough left.",
-        "Use `restricted` to reject such pods, or `nodetopo simulate trace` to compare policies.",
+        "Use `restricted` to reject such pods.",
     ),
     Word(
         "unexplained",

@@ -76,11 +76,6 @@ class OutputSchedule:
         """Whether the output has been read."""
         return not self._is_first
 
-    @property
-    def has_published(self) -> bool:
-        """Whether the output has ever matched the desired labels."""
-        return self._published is not None
-
     def note(self, node: Mapping[str, Any], *, is_new: bool) -> None:
         """Note the Node's metadata from a watch; *is_new*: back-off so far no longer counts."""
         self._seen = node

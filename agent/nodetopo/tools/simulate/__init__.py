@@ -1,1 +1,0 @@
-"""Replay and synthesis of requests against a snapshot."""

@@ -1,0 +1,1 @@
+"""Replay and synthesis of jobs on one node, placed by nodetopo's policies and by others'."""
