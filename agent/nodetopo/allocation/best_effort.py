@@ -156,14 +156,11 @@ class BestEffortPlan:
 
     A list that does not divide evenly is padded at its end, and the padding is kept together
     in one set (go-gpuallocator v0.6.0, iterateGPUPartitions).
-
-    Attributes:
-        whole: all places, padding included.
-        steps: for each possible remainder its options, in the order in which the policy tries
-            them; remainders with the fewest places first.
     """
 
-    whole: int
+    whole: int  # all places, padding included
+    # For each possible remainder its options, in the order in which the policy tries them;
+    # remainders with the fewest places first.
     steps: tuple[tuple[int, tuple[Option, ...]], ...]
 
 

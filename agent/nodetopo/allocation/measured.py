@@ -66,14 +66,11 @@ Gpus = frozenset[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction.
+    """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction."""
 
-    Attributes:
-        pairs: bandwidth of one hop between two GPUs, from which the model builds rings.
-        sets: bandwidth of a whole set (bus bandwidth of nccl-tests), used without any model.
-    """
-
+    # One hop between two GPUs, from which the model builds rings.
     pairs: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+    # Bus bandwidth of a whole set (nccl-tests), used without any model.
     sets: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
 
 
@@ -88,15 +85,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthTable:
-    """A table that is not yet matched with a machine.
+    """A table that is not yet matched with a machine."""
 
-    Attributes:
-        machine: free text; ``None`` if the table has none.
-        operation: the sets were measured by.
-    """
-
-    machine: str | None
-    operation: Operation
+    machine: str | None  # free text
+    operation: Operation  # that the sets were measured by
     pairs: tuple[Entry, ...]
     sets: tuple[Entry, ...]
 
