@@ -34,16 +34,11 @@ class CpuPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuLayout:
-    """All CPUs of the machine.
-
-    Attributes:
-        sockets: their number, with or without CPUs.
-        has_cache_ids: whether caches are told apart as the kubelet does.
-    """
+    """All CPUs of the machine."""
 
     places: Mapping[int, CpuPlace]
-    sockets: int
-    has_cache_ids: bool = True
+    sockets: int  # their number, with or without CPUs
+    has_cache_ids: bool = True  # caches are told apart as the kubelet does
     _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
 
     def members(self, level: str) -> Mapping[int, frozenset[int]]:
@@ -219,13 +214,7 @@ def take_spread(
 
 
 class _CpuAccumulator:
-    """Free CPUs while some are taken.
-
-    Attributes:
-        wanted: how many are still to be taken. It is the kubelet's own count, which falls too
-            far where a part is listed twice, such as a cache that spans NUMA nodes.
-        levels: NUMA nodes and sockets, the larger of both first.
-    """
+    """Free CPUs while some are taken."""
 
     def __init__(self, layout: CpuLayout, free: frozenset[int], wanted: int) -> None:
         """Start with nothing taken.
@@ -233,13 +222,17 @@ class _CpuAccumulator:
         Raises:
             NotEnoughCpusError: fewer are free than wanted.
         """
-        self.layout, self.wanted = layout, wanted
+        self.layout = layout
+        # Still to be taken, by the kubelet's own count, which falls too far where a part is listed
+        # twice, such as a cache that spans NUMA nodes.
+        self.wanted = wanted
         self.taken: frozenset[int] = frozenset()
         self.free = free & layout.cpus
         if wanted > len(self.free):
             problem = f"not enough cpus available to satisfy request: requested={wanted}"
             raise NotEnoughCpusError(f"{problem}, available={len(free)}")
         is_node_first = layout.sockets >= len(layout.nodes)
+        # NUMA nodes and sockets, the larger of both first.
         self.levels = ("numa", "socket") if is_node_first else ("socket", "numa")
 
     def take(self, cpus: frozenset[int]) -> None:

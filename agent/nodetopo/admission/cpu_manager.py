@@ -52,23 +52,16 @@ _OPTIONS = tuple(CpuOptions.__dataclass_fields__)
 
 @dataclass(slots=True, kw_only=True)
 class CpuManager:
-    """The CPUs of one node and who has them.
-
-    Attributes:
-        shared: CPUs that no container has exclusively (``defaultCpuSet``).
-        reserved: CPUs that no container can have exclusively.
-        held: pod uid → container → its exclusive CPUs.
-        reusable: the CPUs of init containers of the pod that is being admitted.
-        kubelet: its release; where it is not known, one up to 1.36 is assumed.
-    """
+    """The CPUs of one node and who has them."""
 
     layout: CpuLayout
     options: CpuOptions
-    shared: frozenset[int]
-    reserved: frozenset[int]
+    shared: frozenset[int]  # no container has them exclusively (`defaultCpuSet`)
+    reserved: frozenset[int]  # no container can have them exclusively
+    # Pod uid → container → exclusive CPUs.
     held: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
-    reusable: frozenset[int] = frozenset()
-    kubelet: Release | None = None
+    reusable: frozenset[int] = frozenset()  # of init containers of the pod being admitted
+    kubelet: Release | None = None  # if unknown, up to 1.36 is assumed
 
     def copy(self) -> "CpuManager":
         """Return an independent copy to admit the next pod on."""

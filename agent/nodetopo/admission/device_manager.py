@@ -41,24 +41,16 @@ def lowest_first(
 
 @dataclass(slots=True, kw_only=True)
 class Devices:
-    """The devices of one resource, and who has them.
-
-    Attributes:
-        machine: the set of all NUMA nodes.
-        nodes: id → the set of its NUMA nodes, 0 where its plugin named none.
-        healthy: ids.
-        held: pod uid → container → ids.
-        reusable: ids of init containers of the pod that is being admitted.
-        kubelet: its release; where it is not known, 1.36 is assumed on machines of few NUMA nodes.
-    """
+    """The devices of one resource, and who has them."""
 
     resource: str
-    machine: int
-    nodes: Mapping[str, int]
-    healthy: frozenset[str]
+    machine: int  # all NUMA nodes, as a set
+    nodes: Mapping[str, int]  # id → set of NUMA nodes, 0 where its plugin named none
+    healthy: frozenset[str]  # ids
+    # Pod uid → container → ids.
     held: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
-    reusable: frozenset[str] = frozenset()
-    kubelet: Release | None = None
+    reusable: frozenset[str] = frozenset()  # ids of init containers of the pod being admitted
+    kubelet: Release | None = None  # if unknown, 1.36 is assumed on machines of few NUMA nodes
 
     def copy(self) -> "Devices":
         """Return an independent copy to admit the next pod on."""

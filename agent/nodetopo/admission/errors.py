@@ -19,17 +19,14 @@ _STALL = "kubernetes issue 135541"
 
 
 class Refusal(Exception):  # noqa: N818 - an outcome, caught where the pod is admitted
-    """A pod is not admitted.
-
-    Attributes:
-        reason, message: as the kubelet writes them into the pod's status.
-        words: *message* for a person; the same unless it counts bytes or millicores.
-    """
+    """A pod is not admitted."""
 
     def __init__(self, reason: str, message: str, words: str | None = None) -> None:
         super().__init__(message)
+        # reason, message: as the kubelet writes them into the pod's status
         self.reason = reason
         self.message = message
+        # `message` for a person; the same unless it counts bytes or millicores
         self.words = words or message
 
     @classmethod

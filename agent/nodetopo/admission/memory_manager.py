@@ -32,32 +32,23 @@ _STATIC, _NONE = "Static", "None"
 
 @dataclass(slots=True, kw_only=True)
 class MemoryNode:
-    """One NUMA node.
+    """One NUMA node."""
 
-    Attributes:
-        allocatable, free: kind → bytes.
-        assignments: the number of allocations of containers on it.
-        cells: the nodes that it is allocated together with, itself included.
-    """
-
+    # allocatable, free: kind → bytes
     allocatable: Amounts
     free: dict[str, int]
-    assignments: int = 0
-    cells: tuple[int, ...]
+    assignments: int = 0  # allocations of containers on it
+    cells: tuple[int, ...]  # nodes allocated together with it, itself included
 
 
 @dataclass(slots=True, kw_only=True)
 class MemoryManager:
-    """The memory of one node and who has it.
+    """The memory of one node and who has it."""
 
-    Attributes:
-        nodes: by id.
-        held: pod uid → container → what it holds.
-        reusable: (nodes, kind) → bytes of init containers of the pod that is being admitted.
-    """
-
-    nodes: dict[int, MemoryNode]
+    nodes: dict[int, MemoryNode]  # by id
+    # Pod uid → container → what it holds.
     held: dict[str, dict[str, tuple[HeldMemory, ...]]] = field(default_factory=dict)
+    # (nodes, kind) → bytes of init containers of the pod being admitted
     reusable: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def copy(self) -> "MemoryManager":

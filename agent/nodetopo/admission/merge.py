@@ -38,17 +38,11 @@ _MOST_COMPARED = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyManager:
-    """The Topology Manager of one node.
+    """The Topology Manager of one node."""
 
-    Attributes:
-        policy: not ``none``, which merges nothing.
-        nodes: all NUMA nodes of the machine.
-        prefer_closest: option ``prefer-closest-numa-nodes``.
-    """
-
-    policy: str
-    nodes: tuple[NumaNode, ...]
-    prefer_closest: bool = False
+    policy: str  # not `none`, which merges nothing
+    nodes: tuple[NumaNode, ...]  # of the whole machine
+    prefer_closest: bool = False  # option prefer-closest-numa-nodes
 
     def merge(self, hints_by_manager: Sequence[Hints]) -> tuple[Hint, bool]:
         """Return the merged hint of all managers, and whether the policy admits it.

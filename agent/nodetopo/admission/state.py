@@ -59,20 +59,15 @@ def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ActivePods:
-    """The pods that hold resources while others are admitted.
+    """The pods that hold resources while others are admitted."""
 
-    Attributes:
-        pods: of the snapshot; ``None`` where it knows no pods.
-        uids: of *pods*; ``None`` where some have none, and every entry of a state file counts.
-        admitted_uids: uids of the pods to admit, which hold nothing.
-        is_reported: whether PodResources answered. A container that it does not name, of a pod
-            that is not admitted yet or an init container that ended, then holds nothing; only
-            state files have what such init containers keep from others.
-    """
-
-    pods: tuple[Pod, ...] | None
+    pods: tuple[Pod, ...] | None  # None where the snapshot knows no pods
+    # Of `pods`; None where some have none, and every entry of a state file counts.
     uids: frozenset[str] | None
-    admitted_uids: frozenset[str]
+    admitted_uids: frozenset[str]  # of the pods to admit, which hold nothing
+    # PodResources answered. A container that it does not name, of a pod that is not admitted yet or
+    # an init container that ended, then holds nothing; only state files have what such init
+    # containers keep from others.
     is_reported: bool
 
     def counts(self, uid: str) -> bool:

@@ -217,13 +217,9 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Other settings of the kubelet.
+    """Other settings of the kubelet."""
 
-    Attributes:
-        place: of the setting that differs, those that give up least first.
-    """
-
-    place: int
+    place: int  # of the setting that differs, those that give up least first
     text: str
     settings: KubeletSettings
 
@@ -252,16 +248,12 @@ def _other_settings(snapshot: Snapshot) -> Iterator[_Setting]:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A pod that requests a little more or less than a rejected one.
-
-    Attributes:
-        size: how much it differs, as a share of what was requested.
-        touched: position of the container, and resource, of each amount that differs.
-    """
+    """A pod that requests a little more or less than a rejected one."""
 
     pod: Pod
     text: str
-    size: float
+    size: float  # how much it differs, as a share of the request
+    # (position of the container, resource) of each amount that differs
     touched: tuple[tuple[int, str], ...]
 
     @property
@@ -347,25 +339,16 @@ def _with_amounts(pod: Pod, container: Container, amounts: Mapping[str, int]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakpoints:
-    """The amounts of one resource at which the answer changes, in the unit of requests.
+    """The amounts of one resource at which the answer changes, in the unit of requests."""
 
-    Attributes:
-        name: of the resource.
-        requested: by the container.
-        others: requested by the other containers of the pod at the same time.
-        core: the step of exclusive CPUs; ``None`` for everything else.
-        room: how much pods can still request in sum; ``None`` where that is not checked.
-        free: what sets of NUMA nodes have free, by size of the set; empty where nothing is
-            aligned.
-        installed: what the largest set of each size has.
-    """
-
-    name: str
-    requested: int
-    others: int
-    core: int | None = None
-    room: int | None = None
+    name: str  # of the resource
+    requested: int  # by the container
+    others: int  # requested by the pod's other containers at the same time
+    core: int | None = None  # step of exclusive CPUs; None for everything else
+    room: int | None = None  # what pods can still request in sum; None where that is not checked
+    # What sets of NUMA nodes have free, by size of the set; empty where nothing is aligned.
     free: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    # What the largest set of each size has.
     installed: Mapping[int, int] = field(default_factory=dict)
 
     def less(self) -> list[int]:
