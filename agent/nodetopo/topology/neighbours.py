@@ -33,19 +33,16 @@ _DRIVER_IS = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedByDra:
-    """The devices that DRA drivers give out on this node.
+    """The devices that DRA drivers give out on this node."""
 
-    Attributes:
-        gpus: id of the GPU → the driver.
-        resources: extended resource → the DeviceClass that gives it to a driver of this node.
-        held: ids of GPUs that pods hold by claim although no slice has them.
-        suspect: a driver with unknown slices whose socket answers, or whose claims pods have; all
-            GPUs may belong to it.
-    """
-
+    # Id of the GPU → driver.
     gpus: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    # Ids of GPUs that pods hold by claim although no slice has them.
     held: frozenset[str] = frozenset()
+    # Extended resource → DeviceClass that gives it to a driver of this node.
     resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    # A driver with unknown slices whose socket answers, or whose claims pods have; all GPUs may
+    # belong to it.
     suspect: str | None = None
 
     def __bool__(self) -> bool:

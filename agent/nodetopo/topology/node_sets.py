@@ -25,22 +25,16 @@ class TooManyError(Exception):
 
 
 class Family:
-    """A family of sets; equal families are the same object, of those that one thread makes.
-
-    Attributes:
-        bit: the highest node that any set has; -1 for the two families without one.
-        without, having: the sets that lack it, and those that have it, less that node.
-        count: the number of sets.
-        sizes: the numbers of nodes that sets have, as bits.
-    """
+    """A family of sets; equal families are the same object, of those that one thread makes."""
 
     __slots__ = ("__weakref__", "bit", "count", "having", "sizes", "without")
 
-    bit: int
+    bit: int  # the highest node that any set has; -1 for the two families without one
+    # without, having: the sets that lack it, and those that have it, less that node
     without: "Family"
     having: "Family"
-    count: int
-    sizes: int
+    count: int  # the number of sets
+    sizes: int  # the numbers of nodes that sets have, as bits
 
     def __bool__(self) -> bool:
         """Return whether there is any set."""
