@@ -25,15 +25,10 @@ _WIDEST_TEXT = 230
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """One NUMA node: its CPU on top, its devices below.
-
-    Attributes:
-        lines: of the CPU's box.
-        socket: ``None`` where the snapshot does not say.
-    """
+    """One NUMA node: its CPU on top, its devices below."""
 
     branch: Branch
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # of the CPU's box
     socket: int | None
     children: list[Box]
     left: float = 0.0
