@@ -51,24 +51,16 @@ _IPV4 = re.compile(r"(?:0000:){5}ffff:[0-9a-f]{4}:[0-9a-f]{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAdvice:
-    """One variable, for some releases of the library that reads it.
-
-    Attributes:
-        value: ``None``: leave it unset.
-        library: ``NCCL``, ``UCX``, ``NVSHMEM``, ``vLLM`` or ``libfabric``.
-        since, until: the first and the last release that this is about; ``None`` for *until* if
-            it holds for the newest too.
-        reason: a clause without a full stop.
-        source: the documentation or the source file that says so.
-    """
+    """One variable, for some releases of the library that reads it."""
 
     variable: str
-    value: str | None
-    library: str
+    value: str | None  # None: leave it unset
+    library: str  # NCCL, UCX, NVSHMEM, vLLM, or libfabric
+    # since, until: first and last release; None for `until`: the newest too
     since: str
     until: str | None = None
-    reason: str
-    source: str
+    reason: str  # a clause without full stop
+    source: str  # the documentation or source file that says so
 
     def is_about(self, version: str) -> bool:
         """Return whether *version* is one of the releases; ``2.21`` is any release of 2.21."""

@@ -64,31 +64,20 @@ class JobVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobValue:
-    """The value of a variable, with the reason.
+    """The value of a variable, with the reason."""
 
-    Attributes:
-        value: ``None``: it must not be set.
-        reason: a clause without a full stop.
-    """
-
-    value: str | None
-    reason: str
+    value: str | None  # None: it must not be set
+    reason: str  # a clause without full stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPorts:
-    """The ports of a job's HCAs that a list names, by PCI address.
+    """The ports of a job's HCAs that a list names, by PCI address."""
 
-    Attributes:
-        ports: (HCA, number of the port); empty where *problem* says why there can be no list.
-        layer: what all of them speak.
-        remarks: a clause for each HCA or port that is not in the list.
-    """
-
-    ports: tuple[tuple[Hca, int], ...] = ()
-    layer: LinkLayer | None = None
+    ports: tuple[tuple[Hca, int], ...] = ()  # (HCA, number of the port); empty with a `problem`
+    layer: LinkLayer | None = None  # of all of them
     problem: str = ""
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # a clause for each HCA or port not in the list
 
     @property
     def names(self) -> tuple[str, ...]:

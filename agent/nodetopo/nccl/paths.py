@@ -43,18 +43,14 @@ class NcclPath(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRoute:
-    """The route that NCCL takes from one device to another.
-
-    Attributes:
-        bandwidth_gbs: gigabytes per second in one direction by NCCL's own constants, an order
-            of preference and no measurement; ``None`` where the snapshot lacks a value on the
-            route (compute capability, port rate).
-        hops: names of all nodes of NCCL's graph on the route, both ends included.
-    """
+    """The route that NCCL takes from one device to another."""
 
     type: NcclPath
+    # Gigabytes per second in one direction by NCCL's own constants, an order of preference and no
+    # measurement; None where the snapshot lacks a value on the route (compute capability, port
+    # rate).
     bandwidth_gbs: float | None
-    hops: tuple[str, ...]
+    hops: tuple[str, ...]  # all nodes of NCCL's graph on the route, both ends included
 
 
 P2P_LIMIT = NcclPath.PXB
