@@ -29,17 +29,11 @@ _MAIN = (HcaKind.PHYSICAL, HcaKind.BOND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownHca:
-    """An HCA that a snapshot has shown since the process began.
+    """An HCA that a snapshot has shown since the process began."""
 
-    Attributes:
-        key: what device ids and verdicts name it by; it never changes, and no other HCA gets it.
-        hca: its facts; those that the last snapshot lacks are as last known.
-        is_lost: the last snapshot does not list it.
-    """
-
-    key: str
-    hca: Hca
-    is_lost: bool = False
+    key: str  # names it in device ids and verdicts; never changes, and no other HCA gets it
+    hca: Hca  # facts that the last snapshot lacks are as last known
+    is_lost: bool = False  # the last snapshot does not list it
 
 
 def hca_key(hca: Hca) -> str:

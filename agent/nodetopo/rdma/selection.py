@@ -45,14 +45,11 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The positions of the HCAs of each pool, by resource, and what was left out.
-
-    Attributes:
-        exceptions: by resource, why a pool has HCAs that are left out of others by rule.
-    """
+    """The positions of the HCAs of each pool, by resource, and what was left out."""
 
     hcas: Mapping[str, tuple[int, ...]]
     exclusions: tuple[Exclusion, ...] = ()
+    # Resource → why its pool has HCAs that others leave out by rule.
     exceptions: Mapping[str, str] = field(default_factory=dict)
 
 
