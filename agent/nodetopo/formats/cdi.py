@@ -97,17 +97,11 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A valid specification.
+    """A valid specification."""
 
-    Attributes:
-        kind: vendor and class.
-        edits: for a container with any of its devices.
-        devices: the edits of each device by name.
-    """
-
-    kind: str
-    edits: Mapping[str, Any] = field(hash=False)
-    devices: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    kind: str  # vendor and class
+    edits: Mapping[str, Any] = field(hash=False)  # for a container with any of its devices
+    devices: Mapping[str, Mapping[str, Any]] = field(hash=False)  # edits of each device by name
 
     @property
     def driver_version(self) -> str | None:

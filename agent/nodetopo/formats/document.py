@@ -63,16 +63,10 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a file, with its place.
-
-    Attributes:
-        file: the name of the file.
-        path: the keys that lead to the value, such as ``sharing.timeSlicing``; empty for the
-            whole document.
-    """
+    """A value of a file, with its place."""
 
     file: str
-    path: str
+    path: str  # keys that lead to it: sharing.timeSlicing; empty for the whole document
     node: yaml.Node
 
     @property
@@ -411,18 +405,12 @@ def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A list or map whose end is still to come.
-
-    Attributes:
-        before: nodes before it.
-        keys: its keys so far; ``None`` for a list.
-        is_key: whether the next node of a map is a key.
-    """
+    """A list or map whose end is still to come."""
 
     anchor: str | None
-    before: int
-    keys: set[str] | None
-    is_key: bool = True
+    before: int  # nodes before it
+    keys: set[str] | None  # so far; None for a list
+    is_key: bool = True  # the next node of a map is a key
 
 
 def check_weight(
