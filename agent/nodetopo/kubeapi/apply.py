@@ -174,22 +174,14 @@ def cure(status: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """The labels and annotations of an object as it was read.
+    """The labels and annotations of an object as it was read."""
 
-    Attributes:
-        uid: of the object (``metadata.uid``).
-        owned: keys that the field manager in question applied, and that still exist.
-        others: keys that another field manager owns, too or alone.
-        annotations: all of them.
-        owned_annotations: keys that the field manager in question applied.
-    """
-
-    uid: str
+    uid: str  # metadata.uid
     labels: Mapping[str, str]
-    owned: frozenset[str]
-    others: frozenset[str]
-    annotations: Mapping[str, str]
-    owned_annotations: frozenset[str]
+    owned: frozenset[str]  # applied by the field manager in question, and still there
+    others: frozenset[str]  # owned by another field manager, too or alone
+    annotations: Mapping[str, str]  # all
+    owned_annotations: frozenset[str]  # applied by the field manager in question
 
 
 def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:

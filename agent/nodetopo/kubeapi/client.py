@@ -91,15 +91,11 @@ class Expired(Exception):  # noqa: N818 - a state of the watch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer: the HTTP status, the JSON object, the pause that the server requested.
-
-    Attributes:
-        body: empty where the answer is no JSON object.
-        retry_after_s: at most :data:`LONGEST_PAUSE_S`; None where the server asked for none.
-    """
+    """An answer: the HTTP status, the JSON object, the pause that the server requested."""
 
     status: int
-    body: Mapping[str, Any]
+    body: Mapping[str, Any]  # empty where the answer is no JSON object
+    # Requested by the server, at most `LONGEST_PAUSE_S`; None: no pause.
     retry_after_s: float | None
 
     @property

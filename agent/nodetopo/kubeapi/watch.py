@@ -60,9 +60,6 @@ _NEWEST = ""
 class Watch(ABC):
     """Follows the objects of a field selector. One thread runs it, any thread can read its problem.
 
-    Attributes:
-        LOST, AGAIN: log events for a failed watch, and for its recovery.
-
     Args:
         kubeconfig: how to reach the API server; None for the pod's own account.
         what: the objects, for messages, e.g. ``node gpu-1``.
@@ -70,6 +67,7 @@ class Watch(ABC):
         selector: the field selector.
     """
 
+    # LOST, AGAIN: log events for a failed watch, and for its recovery.
     LOST: str
     AGAIN: str
 
