@@ -46,21 +46,16 @@ _MOST_REASONS = 3
 class CdiSettings:
     """How and where specifications are written.
 
-    Attributes:
-        directory: on the host, where the runtimes look; ``/var/run/cdi`` is emptied at boot.
-        kind: of the GPUs; the others are of the same vendor.
-        hook: on the host, the program that makes the driver's libraries known to the loader of a
-            container.
-        disabled_hooks: names of its hooks that are not called, or :data:`ALL`.
-
     Raises:
         InputError: the kind is invalid or NVIDIA's, or a path is relative.
     """
 
+    # On the host, where runtimes look; /var/run/cdi is emptied at boot.
     directory: Path = Path("/var/run/cdi")
-    kind: str = OWN_KIND
+    kind: str = OWN_KIND  # of the GPUs; the others are of the same vendor
+    # On the host; makes the driver's libraries known to a container's loader.
     hook: Path = Path("/usr/bin/nvidia-cdi-hook")
-    disabled_hooks: tuple[str, ...] = ()
+    disabled_hooks: tuple[str, ...] = ()  # names of hooks not to call, or `ALL`
 
     def __post_init__(self) -> None:
         if written_kind(self.kind) != self.kind:
@@ -72,18 +67,11 @@ class CdiSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiReport:
-    """The devices that containers can get by our specifications.
+    """The devices that containers can get by our specifications."""
 
-    Attributes:
-        devices: UUIDs of the GPUs and MIG devices defined in the host's file, which a runtime can
-            resolve.
-        problem: why offered GPUs are missing, or why the file is wrong, with a cure; ``None``
-            without a problem.
-        warnings: for an operator.
-    """
-
+    # UUIDs defined in the host's file, which a runtime can resolve.
     devices: frozenset[str] = frozenset()
-    problem: str | None = None
+    problem: str | None = None  # why offered GPUs are missing, or the file is wrong, with a cure
     warnings: tuple[str, ...] = ()
 
 

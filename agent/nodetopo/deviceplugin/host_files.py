@@ -29,16 +29,10 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """What a file holds, or why that is not known.
+    """What a file holds, or why that is not known."""
 
-    Attributes:
-        data: up to a byte more than :data:`MAX_BYTES`; ``None`` if there is no file, or it cannot
-            be used.
-        problem: why an existing file cannot be used, a clause; ``None`` without one.
-    """
-
-    data: bytes | None = None
-    problem: str | None = None
+    data: bytes | None = None  # up to a byte more than `MAX_BYTES`; None without a usable file
+    problem: str | None = None  # why an existing file cannot be used, a clause
 
     @property
     def is_absent(self) -> bool:

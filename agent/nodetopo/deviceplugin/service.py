@@ -52,16 +52,12 @@ Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class InformedPrefer:
-    """A preference that depends on a question to the kubelet.
+    """A preference that depends on a question to the kubelet."""
 
-    Attributes:
-        ask: (available ids, required ids, size): asks. It has no deadline: a question cannot be
-            taken back, so the kubelet's call is answered after it, and never in another thread.
-        prefer: computes with what was learned.
-    """
-
+    # (available ids, required ids, size): asks. It has no deadline: a question cannot be taken
+    # back, so the kubelet's call is answered after it, and never in another thread
     ask: Callable[[Sequence[str], Sequence[str], int], object]
-    prefer: Prefer
+    prefer: Prefer  # computes with the answer
 
     def __call__(
         self, available: Sequence[str], required: Sequence[str], size: int
