@@ -48,18 +48,13 @@ class RdmaHandOver(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaSettings:
-    """How HCAs are handed to containers.
-
-    Attributes:
-        kind: of our CDI specification.
-        numa: which NUMA nodes the kubelet is given.
-        sysfs_root: where the kernel lists the devices that exist; ``None`` for a simulated
-            machine, which has all of them.
-    """
+    """How HCAs are handed to containers."""
 
     hand_over: RdmaHandOver = RdmaHandOver.DEVICE_SPECS
-    kind: str = "device-plugin.nodetopo.io/hca"
-    numa: NumaReport = NumaReport.NUMA
+    kind: str = "device-plugin.nodetopo.io/hca"  # of the CDI specification
+    numa: NumaReport = NumaReport.NUMA  # that the kubelet is given
+    # Where the kernel lists the devices that exist; None for a simulated machine, which has all of
+    # them.
     sysfs_root: Path | None = Path("/sys")
 
     @property

@@ -34,9 +34,6 @@ from nodetopo.rdma.pairing import Pairing
 class HcaCompanion:
     """Offers HCAs; the keeper of the GPUs' plugins calls it, from one thread at a time.
 
-    Attributes:
-        joint: coordinates the GPU and HCA choices for one container.
-
     Args:
         health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
         requesters: find the container of a call; ``None`` where nothing follows.
@@ -53,6 +50,7 @@ class HcaCompanion:
         file: StateFile[SavedPairs] | None = None,
     ) -> None:
         requesters = requesters or Requesters()
+        # Coordinates the GPU and HCA choices for one container.
         self.joint = JointPlacement(requesters)
         self._plan = plan
         self._health = health

@@ -14,23 +14,14 @@ from nodetopo.rdma.pools import RdmaConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaPlan:
-    """Which HCAs are offered, and how; other settings make another plan.
+    """Which HCAs are offered, and how; other settings make another plan."""
 
-    Attributes:
-        config: the pools; ``None`` where no pool is offered.
-        pair: the resource of GPUs together with HCAs; ``None`` for none.
-        host_root: where this process sees the host's files.
-        variables: which ones containers get.
-        cdi_dir: where our CDI specification is written, on the host; ``None`` for a simulated
-            machine.
-    """
-
-    config: RdmaConfig | None
-    pair: str | None
+    config: RdmaConfig | None  # None where no pool is offered
+    pair: str | None  # the resource of GPUs together with HCAs; None for none
     answers: RdmaSettings
-    variables: tuple[JobVariable, ...]
-    host_root: Path
-    cdi_dir: Path | None
+    variables: tuple[JobVariable, ...]  # that containers get
+    host_root: Path  # the host's files as seen by this process
+    cdi_dir: Path | None  # on the host; None for a simulated machine
 
     @classmethod
     def of(cls, settings: HcaSettings, *, is_simulated: bool) -> Self:

@@ -89,10 +89,6 @@ class HcaHealthMonitor:
         file: keeps HCAs and verdicts across restarts; ``None`` keeps them in memory.
         clock: monotonic seconds since boot, the same in every process.
         on_change: called after :attr:`view` changed, by the thread that changed it.
-
-    Attributes:
-        on_other_hcas: called when RDMA devices have been added, removed or renamed since the last
-            scan, so that another scan would show it.
     """
 
     def __init__(
@@ -108,6 +104,8 @@ class HcaHealthMonitor:
         self._probe = probe
         self._clock = clock
         self._on_change = on_change
+        # Called when RDMA devices have been added, removed or renamed since the last scan, so that
+        # another scan would show it.
         self.on_other_hcas: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._file = file
