@@ -39,17 +39,11 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Devices held by pods.
+    """Devices held by pods."""
 
-    Attributes:
-        devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
-        claimed: devices of other drivers' claims, sorted.
-        own: devices of our driver's claims.
-    """
-
-    devices: frozenset[str] = frozenset()
-    claimed: tuple[ClaimedDevice, ...] = ()
-    own: tuple[ClaimedDevice, ...] = ()
+    devices: frozenset[str] = frozenset()  # of device plugins, ids; UUIDs for GPUs and MIG devices
+    claimed: tuple[ClaimedDevice, ...] = ()  # of other drivers' claims, sorted
+    own: tuple[ClaimedDevice, ...] = ()  # of our driver's claims
 
     def gpus(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
         """Return the ids of the GPUs that device plugins gave out, each with the UUIDs of it."""

@@ -62,11 +62,7 @@ LONGEST_SETTLE_S = 2.0
 
 
 class DraLoop(PeriodicLoop):
-    """Runs the driver; one thread runs it, any thread can read its counters.
-
-    Attributes:
-        problem: why the slices are wrong or missing; ``None`` if they are right.
-    """
+    """Runs the driver; one thread runs it, any thread can read its counters."""
 
     def __init__(
         self,
@@ -90,6 +86,7 @@ class DraLoop(PeriodicLoop):
             report: takes notices for people, and never blocks.
             is_off: only release claims, withdraw the slices, and end with the last claim.
         """
+        # Why the slices are wrong or missing; None if they are right.
         self.problem: str | None = None
         self._settings = settings
         self._is_off = is_off

@@ -64,16 +64,12 @@ def claims_of(socket: Path) -> Claims:
 
 
 class DevicesSeen:
-    """Devices that drivers publish, and removed ones that pods can still hold.
-
-    Attributes:
-        slices: the latest.
-        present, gone: by the name that claims use; replaced, not changed.
-    """
+    """Devices that drivers publish, and removed ones that pods can still hold."""
 
     def __init__(self) -> None:
         """Have seen none."""
         self.slices: Slices | None = None
+        # present, gone: by the name that claims use; replaced, not changed
         self.present: Mapping[DeviceKey, PublishedDevice] = {}
         self.gone: Mapping[DeviceKey, PublishedDevice] = {}
 

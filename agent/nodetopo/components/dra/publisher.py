@@ -40,12 +40,7 @@ class FieldsDropped(Exception):  # noqa: N818 - not an error: the slices take an
 
 
 class SlicePublisher:
-    """Keeps the slices of *node* at the API server; for one thread.
-
-    Attributes:
-        writes: slices written or deleted.
-        errors: attempts to write that failed.
-    """
+    """Keeps the slices of *node* at the API server; for one thread."""
 
     def __init__(
         self,
@@ -55,8 +50,8 @@ class SlicePublisher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Write nothing yet."""
-        self.writes = 0
-        self.errors = 0
+        self.writes = 0  # slices written or deleted
+        self.errors = 0  # attempts to write that failed
         self._node = node
         self._connect = connect
         self._served = served
@@ -182,16 +177,10 @@ class SlicePublisher:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A write that the watch may not have shown yet.
+    """A write that the watch may not have shown yet."""
 
-    Attributes:
-        before: the version in the watch at that time; ``None`` if the slice was missing.
-        stored: the slice as the server stored it; ``None`` if it was deleted.
-        at: when.
-    """
-
-    before: str | None
-    stored: Mapping[str, Any] | None
+    before: str | None  # the version in the watch at that time; None if the slice was missing
+    stored: Mapping[str, Any] | None  # as the server stored it; None if it was deleted
     at: float
 
 

@@ -25,15 +25,10 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSet:
-    """One GPU, or GPUs that are allocated together, as one device.
+    """One GPU, or GPUs that are allocated together, as one device."""
 
-    Attributes:
-        name: of the device, the same as long as its GPUs sit where they do.
-        gpus: the ids of its GPUs, in device order.
-    """
-
-    name: str
-    gpus: tuple[str, ...]
+    name: str  # of the device, the same as long as its GPUs sit where they do
+    gpus: tuple[str, ...]  # ids, in device order
 
     @property
     def size(self) -> int:

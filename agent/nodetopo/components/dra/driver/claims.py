@@ -29,16 +29,11 @@ class ClaimReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """One result of an allocation.
+    """One result of an allocation."""
 
-    Attributes:
-        request: of the claim; with a subrequest after a slash if it had alternatives.
-        is_admin: whether it is for administration, alongside other users of the device.
-    """
-
-    request: str
+    request: str  # of the claim; request/subrequest if it had alternatives
     device: str
-    is_admin: bool = False
+    is_admin: bool = False  # for administration, alongside other users of the device
 
 
 ReadClaim: TypeAlias = Callable[[ClaimReference], tuple[AllocatedDevice, ...]]

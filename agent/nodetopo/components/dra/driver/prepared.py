@@ -53,12 +53,7 @@ Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
 
 
 class PreparedClaims:
-    """The prepared claims of one node; any thread can call it.
-
-    Attributes:
-        on_change: called by any thread after a change.
-        is_off: whether the node has stopped publishing, so that no claim is prepared.
-    """
+    """The prepared claims of one node; any thread can call it."""
 
     def __init__(
         self,
@@ -89,8 +84,8 @@ class PreparedClaims:
         self._give_up_s = give_up_s
         self._lock = Condition()
         self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
-        self.on_change: Callable[[], None] = lambda: None
-        self.is_off = False
+        self.on_change: Callable[[], None] = lambda: None  # called by any thread after a change
+        self.is_off = False  # the node has stopped publishing; no claim is prepared
         self.refresh()
 
     @property

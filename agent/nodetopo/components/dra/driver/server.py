@@ -58,16 +58,12 @@ FINISH_S = 0.3
 
 
 class DraRegistrar(registration.RegistrationServicer):
-    """Answers a kubelet's questions about a new socket.
-
-    Attributes:
-        is_registered: whether the latest kubelet has registered the driver.
-        problem: its reason for a refusal; ``None`` before its first answer and after a success.
-    """
+    """Answers a kubelet's questions about a new socket."""
 
     def __init__(self) -> None:
-        self.is_registered = False
+        self.is_registered = False  # the latest kubelet has registered the driver
         self.registrations = 0
+        # Reason of its refusal; None before its first answer and after a success.
         self.problem: str | None = None
 
     def GetInfo(  # noqa: N802 - the service's own name
