@@ -83,12 +83,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Run:
-    """One start of a test.
-
-    Attributes:
-        groups: the hosts of each group of ranks; a test that is split has several.
-        goes_on: the log has what the test prints after its results.
-    """
+    """One start of a test."""
 
     name: str | None = None
     ranks: list[tuple[int, LoggedGpu]] = field(default_factory=list)
@@ -98,8 +93,9 @@ class _Run:
     line: int = 1
     algorithms: Algorithms = UNRESTRICTED
     least_ranks: int = 0
+    # Hosts of each group of ranks; a test that is split has several.
     groups: dict[str | None, set[str]] = field(default_factory=dict)
-    goes_on: bool = False
+    goes_on: bool = False  # the log has what the test prints after its results
     traits: Columns | None = None
 
     @property

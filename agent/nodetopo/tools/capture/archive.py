@@ -38,13 +38,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One name in the tree: a file if it has *content*, a link if *target*, else a directory.
+    """One name in the tree: a file if it has *content*, a link if *target*, else a directory."""
 
-    Attributes:
-        path: relative to the root of the host, without a leading slash.
-    """
-
-    path: str
+    path: str  # relative to the host's root, without leading slash
     content: bytes | None = None
     target: str | None = None
 

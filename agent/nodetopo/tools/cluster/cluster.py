@@ -15,19 +15,13 @@ from nodetopo.tools.cluster.node import ClusterNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """One list of levels.
+    """One list of levels."""
 
-    Attributes:
-        name: as people find it again, e.g. ``KAI Topology nvl72``.
-        levels: label keys, broadest first.
-        aliases: other names of levels → label key (KAI from v0.17 on).
-        only: names of the nodes that are meant to have these levels; ``None`` for all.
-    """
-
-    name: str
-    levels: tuple[str, ...]
+    name: str  # as people find it again: KAI Topology nvl72
+    levels: tuple[str, ...]  # label keys, broadest first
+    # Other names of levels → label key (KAI from v0.17 on).
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    only: frozenset[str] | None = None
+    only: frozenset[str] | None = None  # nodes that are meant to have these levels; None for all
 
     def is_for(self, node: str) -> bool:
         """Return whether the node of that name should have these levels."""
@@ -36,28 +30,18 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as seen through its API.
+    """A cluster as seen through its API."""
 
-    Attributes:
-        nodes: with GPUs, by name.
-        prefix: of our labels.
-        topologies: the levels that schedulers use; at least one.
-        gangs: groups that must stay within one place; ``None`` if not asked for.
-        unread: unreadable facts about gangs.
-        others: names of the Nodes that are not judged, without labels about GPUs.
-        published: node name → devices published by DRA drivers; ``None`` if not asked for.
-        pools: of these devices; ``None`` if not asked for.
-        snapshots: node name → the node's hardware, if given.
-    """
-
-    nodes: tuple[ClusterNode, ...]
-    prefix: str
-    topologies: tuple[Topology, ...]
-    gangs: tuple[Gang, ...] | None = None
-    unread: tuple[Missing, ...] = ()
-    others: tuple[str, ...] = ()
+    nodes: tuple[ClusterNode, ...]  # with GPUs, by name
+    prefix: str  # of our labels
+    topologies: tuple[Topology, ...]  # that schedulers use; at least one
+    gangs: tuple[Gang, ...] | None = None  # that must stay within one place; None if not asked for
+    unread: tuple[Missing, ...] = ()  # unreadable facts about gangs
+    others: tuple[str, ...] = ()  # Nodes that are not judged, without labels about GPUs
+    # Node → devices of DRA drivers; None if not asked for.
     published: Mapping[str, tuple[PublishedDevice, ...]] | None = None
-    pools: tuple[PublishedPool, ...] | None = None
+    pools: tuple[PublishedPool, ...] | None = None  # of these devices; None if not asked for
+    # Node → its hardware, if given.
     snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

@@ -230,15 +230,11 @@ leaderworkerset_types.go."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """Topologies and gangs of the schedulers' objects.
+    """Topologies and gangs of the schedulers' objects."""
 
-    Attributes:
-        topologies: that name levels.
-        gangs: that must stay within one place; their keys are label keys if Topologies and
-            HyperNodes define them.
-    """
-
-    topologies: tuple[Topology, ...] = ()
+    topologies: tuple[Topology, ...] = ()  # that name levels
+    # That must stay within one place; their keys are label keys if Topologies and HyperNodes define
+    # them.
     gangs: tuple[Gang, ...] = ()
 
 

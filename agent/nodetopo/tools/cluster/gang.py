@@ -10,28 +10,17 @@ _GROUP = re.compile(r"(?P<size>[1-9][0-9]{0,5})(x(?P<gpus>[1-9][0-9]{0,2}))?@(?P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A group that a scheduler places within one place of a level, or not at all.
+    """A group that a scheduler places within one place of a level, or not at all."""
 
-    Attributes:
-        name: for people, e.g. ``Kueue Workload ml/train``.
-        size: pods that must run at once.
-        key: the level, as a label key.
-        gpus: whole GPUs requested by each pod; ``None`` if unknown.
-        has_whole_nodes: whether each pod has an exclusive node, regardless of its requests.
-        is_of_kai: whether KAI places it, which has a special rule about MIG.
-        topology: the KAI Topology with ``key`` as a level or an alias; ``None`` for others.
-        is_label: whether ``key`` is certainly a label key, instead of a name internal to the
-            scheduler.
-    """
-
-    name: str
-    size: int
-    key: str
-    gpus: int | None = None
-    has_whole_nodes: bool = False
-    is_of_kai: bool = False
+    name: str  # for people: Kueue Workload ml/train
+    size: int  # pods that must run at once
+    key: str  # the level, as a label key
+    gpus: int | None = None  # whole GPUs requested by each pod
+    has_whole_nodes: bool = False  # each pod has an exclusive node, regardless of its requests
+    is_of_kai: bool = False  # placed by KAI, which has a special rule about MIG
+    # The KAI Topology with `key` as a level or an alias; None for others.
     topology: str | None = None
-    is_label: bool = True
+    is_label: bool = True  # `key` is certainly a label key, not a name internal to the scheduler
 
 
 def group(text: str) -> Gang:

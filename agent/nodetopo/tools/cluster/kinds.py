@@ -17,17 +17,11 @@ _TERM = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One term.
-
-    Attributes:
-        value: required of the label; ``None`` accepts any value.
-        is_negated: whether the label must not match; a node without the label does not match, as
-            with ``kubectl``.
-    """
+    """One term."""
 
     key: str
-    value: str | None
-    is_negated: bool
+    value: str | None  # None accepts any value
+    is_negated: bool  # must not match; a node without the label does not match, as with kubectl
 
     def __str__(self) -> str:
         if self.value is None:
@@ -79,16 +73,11 @@ def selector(text: str) -> Selector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectKind:
-    """One kind of object.
+    """One kind of object."""
 
-    Attributes:
-        name: scheduler and kind, as people speak of it.
-        versions: of the API, newest first; the first that is served is asked.
-    """
-
-    name: str
+    name: str  # scheduler and kind, as people speak of it
     group: str
-    versions: tuple[str, ...]
+    versions: tuple[str, ...]  # newest first; the first that is served is asked
     kind: str
     plural: str
 

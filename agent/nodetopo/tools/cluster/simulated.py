@@ -43,37 +43,23 @@ _ALLOCATED_AT = "2026-11-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """Nodes of one machine at one place.
+    """Nodes of one machine at one place."""
 
-    Attributes:
-        machine: a bundled machine.
-        nodes: names.
-        tiers: the place in the network, value by tier; tier-0 is the narrowest.
-        fabric: UUID of the NVLink fabric that joins the nodes; ``None`` if none does.
-        unjoined: nodes whose GPUs have not joined the fabric.
-    """
-
-    machine: str
-    nodes: tuple[str, ...]
-    tiers: Mapping[str, str]
-    fabric: str | None = None
-    unjoined: frozenset[str] = frozenset()
+    machine: str  # a bundled one
+    nodes: tuple[str, ...]  # names
+    tiers: Mapping[str, str]  # the place in the network, value by tier; tier-0 is the narrowest
+    fabric: str | None = None  # UUID of the NVLink fabric that joins the nodes; None if none does
+    unjoined: frozenset[str] = frozenset()  # nodes whose GPUs have not joined the fabric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A bundled cluster.
+    """A bundled cluster."""
 
-    Attributes:
-        about: what it is, for a list of clusters.
-        gang: pods of its largest job, one on a node; the job must stay within one narrow place.
-        scattered: GPUs of the claim that got a poor set, by index.
-    """
-
-    about: str
+    about: str  # for a list of clusters
     racks: tuple[Rack, ...]
-    gang: int
-    scattered: tuple[int, ...]
+    gang: int  # pods of its largest job, one per node, which must stay within one narrow place
+    scattered: tuple[int, ...]  # GPUs of the claim that got a poor set, by index
 
 
 def _trays(rack: int, unjoined: Iterable[int] = ()) -> Rack:

@@ -107,18 +107,14 @@ class FoundGpu:
 
 @dataclass(slots=True)
 class Devices:
-    """The devices of a file, in its order.
-
-    Attributes:
-        seen: how often each PCI address occurs in the file.
-        left_out: how many elements of a kind were not kept, by (subject, reason).
-    """
+    """The devices of a file, in its order."""
 
     gpus: dict[PciAddress, FoundGpu] = field(default_factory=dict)
     hcas: list[Hca] = field(default_factory=list)
     data_directs: list[DataDirect] = field(default_factory=list)
     bridges: list[PciBridge] = field(default_factory=list)
-    seen: Counter[PciAddress] = field(default_factory=Counter)
+    seen: Counter[PciAddress] = field(default_factory=Counter)  # occurrences in the file
+    # (subject, reason) → elements that were not kept
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 

@@ -68,15 +68,11 @@ _NOTHING = ("N/A", "-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """One line of the NIC legend.
-
-    Attributes:
-        hca: the RDMA device: of the row itself, or that a Data Direct function serves.
-        netdev, pci: only in the longer legend of ``topo -nic`` and ``topo -all``.
-    """
+    """One line of the NIC legend."""
 
     row: str
-    hca: str
+    hca: str  # the RDMA device of the row, or the one that a Data Direct function serves
+    # netdev, pci: only in the longer legend of `topo -nic` and `topo -all`
     netdev: str | None = None
     pci: PciAddress | None = None
 

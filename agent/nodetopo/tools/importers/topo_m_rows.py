@@ -72,37 +72,28 @@ _AFFINITY_COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One device's line: its cells, and the columns after them (none on a NIC's line).
-
-    Attributes:
-        is_unclear: whether columns after the cells are truncated or ambiguous; they are empty here.
-        is_short: whether fewer columns follow the cells than in the header, including empty ones.
-    """
+    """One device's line: its cells, and the columns after them (none on a NIC's line)."""
 
     name: str
     cells: tuple[str, ...]
     cpu_affinity: str = ""
     numa_affinity: str = ""
     gpu_numa_id: str = ""
+    # Columns after the cells are truncated or ambiguous; they are empty here.
     is_unclear: bool = False
+    # Fewer columns follow the cells than in the header, including empty ones.
     is_short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns in order, the rows of the first ones, and the text after the rows.
-
-    Attributes:
-        rest: the lines after the rows up to a second matrix: the legends.
-        unread: the lines after the rows outside legends, including a second matrix.
-        has_second: whether a second matrix follows.
-    """
+    """The columns in order, the rows of the first ones, and the text after the rows."""
 
     devices: tuple[str, ...]
     rows: tuple[Row, ...]
-    rest: tuple[str, ...]
-    unread: tuple[str, ...]
-    has_second: bool = False
+    rest: tuple[str, ...]  # lines after the rows up to a second matrix: the legends
+    unread: tuple[str, ...]  # lines after the rows outside legends, including a second matrix
+    has_second: bool = False  # a second matrix follows
 
 
 def read_table(text: str) -> Table:

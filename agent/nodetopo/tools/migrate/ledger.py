@@ -22,14 +22,10 @@ NOTHING = "nothing is set"
 
 
 class Ledger:
-    """Findings, settings still to be judged, and the plan that they add up to.
-
-    Attributes:
-        names: every setting of NVIDIA's programs by each of its names.
-    """
+    """Findings, settings still to be judged, and the plan that they add up to."""
 
     def __init__(self) -> None:
-        self.names = known()
+        self.names = known()  # every setting of NVIDIA's programs by each of its names
         self._findings: list[Finding] = []
         self._scopes: list[list[Setting]] = []
         self._plan = Plan()

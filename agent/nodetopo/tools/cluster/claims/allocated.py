@@ -33,12 +33,7 @@ _PARTITION = re.compile(r".*/partition[0-9]+")
 
 
 class Allocated:
-    """A claim with the devices of its node.
-
-    Attributes:
-        given: its devices.
-        gpus: the positions of the GPUs behind them, ascending.
-    """
+    """A claim with the devices of its node."""
 
     def __init__(
         self,
@@ -56,6 +51,7 @@ class Allocated:
         self._devices = {device.key: device for device in published}
         self._behind = {device.key: gpus_of(device, self._machine) for device in published}
         self.given = tuple(map(self._given, results_of(claim)))
+        # Positions of the GPUs behind its devices, ascending.
         self.gpus = tuple(sorted({gpu for each in self.given for gpu in each.gpus}))
 
     def explained(self, node: str | None) -> Explained:

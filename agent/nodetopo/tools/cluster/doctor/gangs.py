@@ -34,19 +34,12 @@ _ANY = 10**_MAX_DIGITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """The place of a level that fits the most pods of a gang.
+    """The place of a level that fits the most pods of a gang."""
 
-    Attributes:
-        value: of the level; ``None`` if no node has the level.
-        nodes: number of its nodes open to the gang.
-        pods: number of pods of the gang that fit, by labels.
-        is_certain: whether no place can fit more.
-    """
-
-    value: str | None
-    nodes: int
-    pods: int
-    is_certain: bool
+    value: str | None  # of the level; None if no node has the level
+    nodes: int  # open to the gang
+    pods: int  # of the gang that fit, by labels
+    is_certain: bool  # no place can fit more
 
 
 def largest(cluster: Cluster, gang: Gang) -> Largest:

@@ -25,20 +25,14 @@ def never(_options: ExportOptions) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One consumer.
+    """One consumer."""
 
-    Attributes:
-        name: in ``--for``.
-        build: makes its objects; remarks in its answer are specific to it.
-        max_key: most characters of a level's key.
-        joins_by_dots: whether it names a place by its dot-joined values.
-        merges: whether it treats equal values as the same place everywhere.
-    """
-
-    name: str
+    name: str  # in --for
+    # Remarks in its answer are specific to the consumer.
     build: Callable[[Choice, ExportOptions], Exported]
-    max_key: int = MAX_KEY
-    joins_by_dots: bool = False
+    max_key: int = MAX_KEY  # most characters of a level's key
+    joins_by_dots: bool = False  # names a place by its dot-joined values
+    # Treats equal values as the same place everywhere.
     merges: Callable[[ExportOptions], bool] = never
 
 
