@@ -122,7 +122,6 @@ def admit(
         snapshot: the node with its kubelet and the pods that it runs. A running pod with the uid of
             one of *pods* holds nothing.
         pods: as the kubelet would see them, defaulted by the API server.
-        prefer: what the device plugins prefer.
         apart, mates: by positions in *pods*.
     """
     settings = snapshot.kubelet
@@ -264,13 +263,6 @@ def _answer(
     """Return the answer for *pod*.
 
     A rejected pod is given nothing, whatever the managers had set aside for its first containers.
-
-    Args:
-        pod: with its class.
-        placed: by the node.
-        rivals: the names of the pods beside which it has no place.
-        mates: of the pods beside which the scheduler keeps it.
-        claims: sentences on what it has by claims.
     """
     found = placed.replicas
     outcome = found.first

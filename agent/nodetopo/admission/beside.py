@@ -75,7 +75,6 @@ class Occupied:
 
         Args:
             node: the managers before any pod of the manifest.
-            prefer: what the device plugins prefer.
             most: the number of replicas of one pod that are tried.
             apart: of the positions that :meth:`place` is given.
             mates: the same.

@@ -144,9 +144,6 @@ def take_packed(
     Args:
         by_cache: option ``prefer-align-cpus-by-uncorecache``.
         spread_cores: option ``distribute-cpus-across-cores``.
-
-    Raises:
-        NotEnoughCpusError: there are not as many.
     """
     if wanted < 1:
         return frozenset()
@@ -180,9 +177,6 @@ def take_spread(
         group: CPUs that are given together.
         by_socket: prefer nodes of one socket, and give each a share that the one with the fewest
             free CPUs has too; 1.37 with option ``align-by-socket``.
-
-    Raises:
-        NotEnoughCpusError: there are not as many, or the kubelet loses count of them.
     """
     if wanted % group:
         return take_packed(layout, free, wanted)
@@ -217,11 +211,7 @@ class _CpuAccumulator:
     """Free CPUs while some are taken."""
 
     def __init__(self, layout: CpuLayout, free: frozenset[int], wanted: int) -> None:
-        """Start with nothing taken.
-
-        Raises:
-            NotEnoughCpusError: fewer are free than wanted.
-        """
+        """Start with nothing taken."""
         self.layout = layout
         # Still to be taken, by the kubelet's own count, which falls too far where a part is listed
         # twice, such as a cache that spans NUMA nodes.

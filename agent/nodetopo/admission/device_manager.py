@@ -84,11 +84,7 @@ class Devices:
         return Counter(self.nodes[id_] for id_ in self.available)
 
     def hints(self, wanted: int) -> Choices | None:
-        """Return the NUMA nodes that *wanted* devices can come from.
-
-        Raises:
-            Missing: the kubelet does not come to an end with them.
-        """
+        """Return the NUMA nodes that *wanted* devices can come from."""
         if not any(self.nodes.values()):
             return None
         if len(self.available | self.reusable) < wanted:
@@ -112,11 +108,7 @@ class Devices:
         *,
         is_init: bool,
     ) -> frozenset[str]:
-        """Give *wanted* devices to a container, from the NUMA nodes of *mask* first.
-
-        Raises:
-            Refusal: they are not available.
-        """
+        """Give *wanted* devices to a container, from the NUMA nodes of *mask* first."""
         if not self.healthy:
             problem = "no healthy devices present; cannot allocate unhealthy devices"
             raise Refusal.unexpected(f"{problem} {self.resource}")
@@ -150,11 +142,7 @@ class Devices:
         return aligned | _filled(chosen, needed - len(aligned), near, rest)
 
     def _walked(self) -> int:
-        """Return the NUMA nodes whose sets the kubelet tries.
-
-        Raises:
-            Missing: it does not come to an end with them, or might not.
-        """
+        """Return the NUMA nodes whose sets the kubelet tries."""
         own = reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
         is_old = self.kubelet is not None and self.kubelet < OWN_NODES_SINCE
         nodes = self.machine if is_old else own
@@ -180,9 +168,6 @@ def devices_of(
     PodResources has the healthy devices and their NUMA nodes, the checkpoint who holds which. A
     resource that neither knows is not a device plugin's, unless the node has it all the same: all
     its devices may be broken.
-
-    Raises:
-        Missing: an input is not known.
     """
     wanted = sorted(resources)
     if not wanted:

@@ -46,13 +46,7 @@ class Missing(Exception):  # noqa: N818 - an outcome, caught where the pods are 
 
 
 def check_walk(nodes: int, manager: str, remedy: str) -> None:
-    """Raise Missing where a manager of the kubelet does not come to an end with its sets.
-
-    Args:
-        nodes: the number of NUMA nodes, all of whose sets it goes through.
-        manager: its name.
-        remedy: words on how to spare it this.
-    """
+    """Raise Missing where a manager of the kubelet does not come to an end with its sets."""
     if nodes > MOST_WALKED:
         sets = f"tries all {2**nodes - 1:,} sets of {nodes} NUMA nodes"
         raise Missing(f"an answer from the kubelet: its {manager} {sets} ({_STALL}); {remedy}")

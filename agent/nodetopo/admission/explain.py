@@ -89,13 +89,7 @@ def _of_time(outcome: PodOutcome) -> Iterator[str]:
 def of_company(
     rivals: Sequence[str], refusal: Refusal | None, mates: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield why a pod is admitted only without *rivals*, or beside *mates*; nothing without both.
-
-    Args:
-        rivals: their names.
-        refusal: beside them; ``None`` where the scheduler keeps it apart from them.
-        mates: names of the pods beside which the scheduler keeps it.
-    """
+    """Yield why a pod is admitted only without *rivals*, or alongside *mates*."""
     if mates:
         yield f"required affinity keeps it on the node of {listed(mates)}"
     if not rivals:
@@ -131,7 +125,6 @@ def of_claims(
     56232).
 
     Args:
-        nodes: returns the NUMA nodes of CPUs.
         near: the NUMA nodes of GPUs already allocated to claims, by container.
     """
     for each in outcome.containers:

@@ -76,23 +76,14 @@ class MemoryManager:
                     size -= returned
 
     def hints(self, wanted: Amounts) -> Hints:
-        """Return the NUMA nodes that *wanted* can come from; without any, no preference.
-
-        Raises:
-            Missing: the kubelet does not come to an end with them.
-        """
+        """Return the NUMA nodes that *wanted* can come from; without any, no preference."""
         choices = self._choices(wanted)
         return dict.fromkeys(wanted, choices) if choices.fitting else {}
 
     def give(
         self, uid: str, container: str, wanted: Amounts, merged: Hint, *, is_init: bool
     ) -> tuple[HeldMemory, ...]:
-        """Pin memory for a container on the nodes of *merged*, or on more where those are too few.
-
-        Raises:
-            Refusal: it is not available.
-            Missing: the kubelet does not come to an end with the sets of its NUMA nodes.
-        """
+        """Pin memory for a container on the nodes of *merged*, or on more if those are too few."""
         mask = self._place(wanted, merged)
         if self._breaks_groups(mask):
             raise Refusal.unexpected("[memorymanager] preferred hint violates NUMA node allocation")
@@ -197,11 +188,7 @@ class MemoryManager:
 def _best(
     choices: Choices, mask: int, must_be_preferred: bool, problem: str, which: str
 ) -> tuple[int, bool]:
-    """Return the best set of *choices* that includes *mask*, and whether it is preferred.
-
-    Raises:
-        Refusal: there is none, or none that is preferred where it must be.
-    """
+    """Return the best set of *choices* that includes *mask*, and whether it is preferred."""
     for family, is_preferred in ((choices.preferred, True), (choices.fitting, False)):
         best = next(iter(family.including(mask)), None)
         if best is None:
@@ -220,9 +207,6 @@ def memory_manager_of(
     """Return the Memory Manager of *snapshot*; ``None`` under policy ``None``.
 
     The state file is the kubelet's own record; without it, PodResources says what pods hold.
-
-    Raises:
-        Missing: an input is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.memory if snapshot.kubelet_state is not None else None
     stated = state.policy if state is not None else settings.memory_manager_policy

@@ -45,12 +45,7 @@ class TopologyManager:
     prefer_closest: bool = False  # option prefer-closest-numa-nodes
 
     def merge(self, hints_by_manager: Sequence[Hints]) -> tuple[Hint, bool]:
-        """Return the merged hint of all managers, and whether the policy admits it.
-
-        Raises:
-            Missing: the kubelet does not come to an end with all combinations, or there are more
-                sets than are compared.
-        """
+        """Return the merged hint of all managers, and whether the policy admits it."""
         if (combinations := self.combinations(hints_by_manager)) > _MOST_COMBINATIONS:
             problem = "an answer from the kubelet within an hour: it tries"
             raise Missing(f"{problem} {combinations:,} combinations of sets of NUMA nodes")
@@ -97,11 +92,7 @@ class TopologyManager:
         return Hint(self._fittest(shared.of_size(size)), preferred=False)
 
     def _fittest(self, sets: Family) -> int:
-        """Return the best of *sets* of as many nodes: near each other on request, low numbers.
-
-        Raises:
-            Missing: there are too many.
-        """
+        """Return the best of *sets* of as many nodes: near each other on request, low numbers."""
         if not self.prefer_closest or self.policy == SINGLE:
             return next(iter(sets))
         if sets.count > _MOST_COMPARED:

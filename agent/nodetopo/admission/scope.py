@@ -47,11 +47,7 @@ class PodOutcome:
 
 
 def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> PodOutcome:
-    """Admit *pod* on *node*, which stays as it is.
-
-    Raises:
-        Missing: the kubelet comes to no verdict, or this is not worked out for so many NUMA nodes.
-    """
+    """Admit *pod* on *node*, which stays as it is."""
     after = node.copy()
     outcomes = tuple(
         ContainerOutcome(
@@ -77,11 +73,7 @@ def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> Pod
 
 
 def _align(node: NodeManagers, request: Request, outcomes: Sequence[ContainerOutcome]) -> None:
-    """Set the merged hint of *outcomes*, by the hints of each manager for *request*.
-
-    Raises:
-        Refusal: the policy does not admit it.
-    """
+    """Set the merged hint of *outcomes*, by the hints of each manager for *request*."""
     if node.topology is None:
         return
     hints: tuple[Hints, ...] = (
@@ -107,11 +99,7 @@ def _allocate(
     *,
     prefer: Preference,
 ) -> None:
-    """Give a container its devices, CPUs and memory by its merged hint.
-
-    Raises:
-        Refusal: they are not available.
-    """
+    """Give a container its devices, CPUs and memory by its merged hint."""
     merged, name = outcome.merged or _UNALIGNED, outcome.container.name
     is_init = outcome.container.kind is ContainerKind.INIT
     devices: dict[str, tuple[str, ...]] = {}

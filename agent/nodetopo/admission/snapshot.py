@@ -73,11 +73,7 @@ class NodeManagers:
         return -used if resource in _FIRST or is_memory(resource) else None
 
     def with_requests(self, pod: Pod) -> "NodeManagers":
-        """Return the managers with the requests of *pod* counted in.
-
-        Raises:
-            Refusal: they do not fit the node.
-        """
+        """Return the managers with the requests of *pod* counted in."""
         if self.room is None:
             return self
         requests = _requests(pod)
@@ -99,11 +95,7 @@ class NodeManagers:
 
 
 def managers_of(snapshot: Snapshot, pods: Iterable[Pod]) -> NodeManagers:
-    """Return the managers of the node before any of *pods* is admitted.
-
-    Raises:
-        Missing: inputs that are not known, all of them, or the kubelet does not start like this.
-    """
+    """Return the managers of the node before any of *pods* is admitted."""
     pods = tuple(pods)
     settings = snapshot.kubelet
     if settings is None:

@@ -18,11 +18,7 @@ _MOST_DIGITS = 7
 
 
 def choice(value: str | None, field: str, choices: Collection[str]) -> str:
-    """Return *value*, of *field* of the kubelet's settings.
-
-    Raises:
-        Missing: it is unknown, or the kubelet does not start with it.
-    """
+    """Return *value*, of *field* of the kubelet's settings."""
     if value is None:
         raise Missing(field)
     if value not in choices:
@@ -31,11 +27,7 @@ def choice(value: str | None, field: str, choices: Collection[str]) -> str:
 
 
 def flag(options: Mapping[str, str] | None, name: str) -> bool:
-    """Return whether an option is on; it is off where it is not stated.
-
-    Raises:
-        Missing: the kubelet does not start with its value.
-    """
+    """Return whether an option is on; it is off where it is not stated."""
     text = (options or {}).get(name, "false")
     is_on = go_bool(text)
     if is_on is None:
@@ -44,11 +36,7 @@ def flag(options: Mapping[str, str] | None, name: str) -> bool:
 
 
 def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
-    """Return the number of an option; its *default* is also the least that it can be.
-
-    Raises:
-        Missing: the kubelet does not start with its value.
-    """
+    """Return the number of an option; its *default* is also the least that it can be."""
     text = (options or {}).get(name, str(default))
     if not is_digits(text) or len(text) > _MOST_DIGITS:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")

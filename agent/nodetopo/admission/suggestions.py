@@ -65,7 +65,6 @@ def with_changes(
         snapshot, pods, prefer: those that *admission* came from. Each change is tried on the node
             without the other pods: a pod that has a place there is not rejected, unless the
             scheduler keeps it beside others, and none is looked for then.
-        admission: of :func:`nodetopo.admission.admit.admit`.
     """
     numbers = [
         at

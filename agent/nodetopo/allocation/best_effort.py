@@ -201,9 +201,6 @@ def best_division(scores: Sequence[int], ways: BestEffortPlan) -> list[int]:
 
     The best way to divide a remainder does not depend on how the remainder came about, so each
     is solved once; taking the first of equals at every step gives the first of all.
-
-    Raises:
-        PeerPanics: the policy would panic.
     """
     best = {0: 0}
     taken: dict[int, Option] = {}

@@ -167,14 +167,7 @@ def _problem(
     *,
     is_there: bool,
 ) -> str | None:
-    """Return a sentence on why containers cannot, or soon cannot, get the devices *lacking*.
-
-    Args:
-        refusal: why the latest specification is not the one on the host.
-        lacking: offered devices that are not in the host's specification.
-        left_out: why devices are not in the latest specification.
-        is_there: whether the host has a specification.
-    """
+    """Return a sentence on why containers cannot, or soon cannot, get the devices *lacking*."""
     count = "1 device is" if len(lacking) == 1 else f"{len(lacking)} devices are"
     if refusal is not None:
         outcome = "the one from before stays" if is_there else "there is none"

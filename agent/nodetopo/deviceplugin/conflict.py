@@ -69,12 +69,7 @@ class CompetingPlugin:
 
 
 class CompetingPlugins:
-    """Detects competing plugins of one resource; all methods are called by one thread.
-
-    Args:
-        devices: returns our offered devices.
-        answer_s: time limit for another plugin's device list.
-    """
+    """Detects competing plugins of one resource; all methods are called by one thread."""
 
     def __init__(
         self,

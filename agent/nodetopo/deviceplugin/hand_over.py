@@ -87,7 +87,6 @@ def read_setup(host_root: Path, procfs: Path = Path("/proc")) -> NodeSetup:
     """Read the setup of the node whose file system is mounted at *host_root*.
 
     Args:
-        host_root: the host's ``/``.
         procfs: the host's ``/proc``, for the numbers of its drivers.
     """
     files = Files("host", Tree.of(host_root))
@@ -133,7 +132,6 @@ def choose(
     a pod cannot request by itself.
 
     Args:
-        setup: of the node.
         kind: vendor and class of the specification's devices.
         devices: UUIDs that a container can get.
         driver: version of the loaded driver, if known.

@@ -58,7 +58,6 @@ class HostFile:
         """Touch nothing yet.
 
         Args:
-            mode: permissions of the file.
             has_directory: whether the directory is another program's, and never created here.
         """
         self._path = path

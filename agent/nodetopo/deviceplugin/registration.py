@@ -262,11 +262,7 @@ class Registrar(ABC):
 
     @abstractmethod
     def _new_server(self) -> PluginServer:
-        """Serve on a new socket.
-
-        Raises:
-            OSError, RuntimeError: the socket cannot be made.
-        """
+        """Serve on a new socket."""
 
     @abstractmethod
     def _attempt(self, server: PluginServer, now: float) -> bool:

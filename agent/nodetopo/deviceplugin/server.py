@@ -76,11 +76,7 @@ class PluginServer:
         self._identity = sockets.identity(self.path) or self._identity
 
     def rename(self, path: Path) -> None:
-        """Rename the socket file to *path*, on the same file system.
-
-        Raises:
-            OSError: the file vanished.
-        """
+        """Rename the socket file to *path*, on the same file system."""
         self.path.rename(path)
         self.path = path
 

@@ -56,11 +56,7 @@ def endpoint_name(resource: str, directory: Path, instance: str) -> str:
 
 
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
-    """Check that a socket for *resource* fits into each of *directories*.
-
-    Raises:
-        InputError: a path would exceed the limit of a unix socket's.
-    """
+    """Check that a socket for *resource* fits into each of *directories*."""
     for directory in directories:
         longest = _longest_path(_stem(resource, directory), directory)
         length = len(os.fsencode(longest))

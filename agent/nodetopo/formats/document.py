@@ -63,7 +63,10 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a file, with its place."""
+    """A value of a file, with its place.
+
+    Methods that read the value raise InputError with that place if it has another form.
+    """
 
     file: str
     path: str  # keys that lead to it: sharing.timeSlicing; empty for the whole document
@@ -80,19 +83,11 @@ class Value:
         return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
 
     def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
-        """Refuse the value because of *problem*.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse the value because of *problem*."""
         raise InputError(f"{self.where}: {problem}", cure)
 
     def expected(self, what: str) -> NoReturn:
-        """Refuse the value because it is not *what*, such as ``a list``.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse the value because it is not *what*, such as ``a list``."""
         self.refuse(f"expected {what}, found {self.shown()}")
 
     def shown(self) -> str:
@@ -121,11 +116,7 @@ class Value:
         return bool(self.node.tag == _STANDARD + "null")
 
     def scalar(self) -> Scalar:
-        """Return a text, number, boolean or ``None``; a date is the text that was written.
-
-        Raises:
-            InputError: the value is a list or a mapping, or has a tag of something else.
-        """
+        """Return a text, number, boolean or ``None``; a date is the text that was written."""
         if not isinstance(self.node, yaml.ScalarNode):
             self.expected("one value")
         kind = self.node.tag.removeprefix(_STANDARD)
@@ -144,22 +135,14 @@ class Value:
         return value
 
     def items(self) -> "list[Value]":
-        """Return the values of a list.
-
-        Raises:
-            InputError: the value is no list.
-        """
+        """Return the values of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
             self.expected("a list")
         nodes = enumerate(self.node.value)
         return [Value(self.file, f"{self.path}[{index}]", node) for index, node in nodes]
 
     def entries(self) -> "dict[str, Value]":
-        """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does.
-
-        Raises:
-            InputError: the value is no mapping, or a key is not one word.
-        """
+        """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does."""
         if not isinstance(self.node, yaml.MappingNode):
             self.expected("a mapping")
         nodes = self._collected(self.node, {})
@@ -197,11 +180,7 @@ class Value:
             todo += reversed(inner)
 
     def plain(self, depth: int = 2) -> Any:
-        """Return the value as PyYAML would, for settings with at most *depth* levels.
-
-        Raises:
-            InputError: the value is nested deeper.
-        """
+        """Return the value as PyYAML would, for settings with at most *depth* levels."""
         if isinstance(self.node, yaml.ScalarNode):
             return self.scalar()
         if depth == 0:
@@ -254,7 +233,6 @@ def load_all(
     """Return the documents of *text* as lists, dicts and scalars; empty ones are None.
 
     Args:
-        text: YAML or JSON.
         max_nodes: most scalars, lists and maps, those that aliases repeat included.
         may_repeat: whether a map can repeat a key; the last one counts.
         loader: what gives words their meaning.
@@ -280,9 +258,6 @@ def load(
     """Return the first document of *text*; None where it is empty. As :func:`load_all`.
 
     The rest is not parsed, as sigs.k8s.io/yaml does not: a file can end in ``---``.
-
-    Raises:
-        ValueError: as :func:`load_all`.
     """
     if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
         try:
@@ -306,9 +281,6 @@ def read_values(
     """Return the (first *most*) documents of *text*; *file* is its name. As :func:`load_all`.
 
     Words have the meaning that PyYAML gives them.
-
-    Raises:
-        ValueError: as :func:`load_all`.
     """
 
     def compose() -> list[yaml.Node]:
@@ -368,11 +340,7 @@ def _checked(
     may_repeat: bool,
     most: int | None = None,
 ) -> list[Any]:
-    """Return what *build* makes of *text*, whose documents (the first *most*) are within limits.
-
-    Raises:
-        ValueError: not YAML, or beyond a limit.
-    """
+    """Return what *build* makes of *text*, whose documents (the first *most*) are within limits."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
     try:

@@ -41,11 +41,7 @@ class _NotPlainError(Exception):
 
 
 def plain(kubeconfig: Path, context: str | None) -> Plain | None:
-    """Return the access by *kubeconfig*'s context; ``None`` if the package must read it.
-
-    Args:
-        context: its name; ``None`` for the current one.
-    """
+    """Return the access by *kubeconfig*'s context; ``None`` if the package must read it."""
     try:
         with kubeconfig.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

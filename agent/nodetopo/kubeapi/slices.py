@@ -99,11 +99,7 @@ class SliceWatch(Watch):
         return stream
 
     def _list(self, api: Api) -> str:
-        """Publish the present slices, and return the version to follow them from.
-
-        Raises:
-            ApiUnavailable: they cannot be listed.
-        """
+        """Publish the present slices, and return the version to follow them from."""
         answer = api.get(SLICES, {"fieldSelector": self._selector}, MAX_LIST)
         if answer.status != 200:
             is_refused = answer.status == FORBIDDEN

@@ -63,8 +63,6 @@ class Watch(ABC):
     Args:
         kubeconfig: how to reach the API server; None for the pod's own account.
         what: the objects, for messages, e.g. ``node gpu-1``.
-        node: the name of the node.
-        selector: the field selector.
     """
 
     # LOST, AGAIN: log events for a failed watch, and for its recovery.
@@ -134,12 +132,7 @@ class Watch(ABC):
             self._problem = self._problem or "the watch has ended"
 
     def _follow(self, stopping: threading.Event) -> None:
-        """Follow until the watch ends.
-
-        Raises:
-            Expired: the server no longer has our version.
-            ApiUnavailable: there is no watch, or it was lost, or it ended at once.
-        """
+        """Follow until the watch ends."""
         with self._opened() as stream:
             self._refused_pause.reset()
             began, self._stream, self._has_bookmarks = time.monotonic(), stream, False
@@ -174,12 +167,7 @@ class Watch(ABC):
         return self.open(self._api, query, self._silence_s)
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        """Take one event.
-
-        Raises:
-            Expired: the server no longer has our version.
-            ApiUnavailable: the event is an error.
-        """
+        """Take one event."""
         kind, body = event.get("type"), part(event, "object")
         if kind == "ERROR":
             problem = str(body.get("message") or body.get("reason") or "an error")

@@ -48,11 +48,7 @@ class CdiSpec:
     unseen: tuple[str, ...] = ()
 
     def fault_of(self, device: str, driver: str | None) -> str | None:
-        """Return the first fault of *device*, a clause; ``None`` if none is known.
-
-        Args:
-            driver: version of the loaded driver; ``None`` if it is not known.
-        """
+        """Return the first fault of *device*, a clause; ``None`` if none is known."""
         for fault in self.faults:
             if fault.concerns(device):
                 return fault.reason

@@ -71,7 +71,6 @@ def p2p_allowed(path: NcclPath, *, is_small_amd: bool, is_denied: bool) -> bool:
     """Return whether NCCL lets two GPUs of one host reach each other's memory.
 
     Args:
-        path: between the two.
         is_small_amd: an AMD x86 machine with at most two GPUs, where SYS is near enough.
         is_denied: NVML reports of a direction that it cannot read or cannot write.
     """

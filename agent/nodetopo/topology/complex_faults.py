@@ -95,7 +95,6 @@ def group_faults(found: Complexes, *, is_shared: bool) -> Iterator[Fault | Unrea
     """Yield complexes whose IOMMU groups do not fit their layout.
 
     Args:
-        found: the complexes.
         is_shared: for layouts in which peers reach each other behind a switch, else for layouts in
             which every device must have a separate group.
     """

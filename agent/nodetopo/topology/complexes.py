@@ -178,7 +178,6 @@ def complexes(snapshot: Snapshot, *, for_virtual_machines: bool | None = None) -
     """Return the complexes of a node.
 
     Args:
-        snapshot: the node.
         for_virtual_machines: whether the node hands its HCAs and GPUs to virtual machines;
             ``None``: as the HCAs of the inline layout are set up.
     """

@@ -90,7 +90,6 @@ def served_by_dra(
     A class that names no driver counts where a driver has GPUs.
 
     Args:
-        devices: that are published for the node, by whichever driver.
         classes: all DeviceClasses; empty where they are not known.
     """
     gpus: dict[str, str] = {}
@@ -119,10 +118,6 @@ def with_claims(
 
     A driver that is gone for longer than half a minute loses its slices (kubernetes 1.36
     pkg/kubelet/cm/dra/manager.go, defaultWipingDelay), while pods keep what they have.
-
-    Args:
-        devices: that are or were published.
-        snapshot: of the node.
     """
     places = ClaimedGpus(replace(snapshot, published=tuple(devices)))
     gpus, suspect = dict(found.gpus), found.suspect

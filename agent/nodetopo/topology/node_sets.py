@@ -169,8 +169,6 @@ def near_any(groups: Mapping[int, int], least: int, nodes: int) -> Family:
     Args:
         groups: the amount of each group, by the set of its nodes; a group counts once, however
             many of its nodes a set has.
-        least: the same unit.
-        nodes: a set.
     """
     reachable = {mask & nodes: 0 for mask in groups if mask & nodes}
     for mask, amount in groups.items():

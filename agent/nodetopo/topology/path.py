@@ -41,8 +41,6 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
     (NVIDIA/nccl src/graph/topo.cc, ``numaid`` −1).
 
     Args:
-        a: one device.
-        b: the other.
         only_node: the NUMA node of a machine that has no other, where devices for which firmware
             names none (sysfs −1) must be.
     """

@@ -365,11 +365,7 @@ class DraLoop(PeriodicLoop):
         return TICK_S + self._pause.next_s(error.retry_after_s)
 
     def _backing(self, name: str) -> BackingDevices | None:
-        """Return the hardware behind a device that is or was published, in any form.
-
-        Raises:
-            UnreadableError: the GPUs of the node are unknown.
-        """
+        """Return the hardware behind a device that is or was published, in any form."""
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")

@@ -101,7 +101,6 @@ class DraNeighbours:
     Args:
         watch: of the node's slices; run by the caller.
         registry: the kubelet's ``plugins_registry``, where drivers have sockets; it can be missing.
-        claims: asks the kubelet.
     """
 
     def __init__(

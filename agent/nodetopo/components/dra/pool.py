@@ -67,9 +67,6 @@ class Pool:
         """Return the pool of *gpus*, a subset of the GPUs of *snapshot*, lost ones included.
 
         Args:
-            snapshot: of the node.
-            gpus: of the driver.
-            rules: of placement.
             form: how they are published. A node with more GPUs than a set of counters takes has no
                 sets.
             kept: ids of the GPUs of each device that prepared claims have, by the device's name,

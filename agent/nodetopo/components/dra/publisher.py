@@ -96,11 +96,7 @@ class SlicePublisher:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a slice.
-
-        Raises:
-            ApiUnavailable: it may still exist.
-        """
+        """Delete a slice."""
         path = f"{SLICES}/{name}"
         answer = self._connect().delete(path)
         if answer.status not in (200, 202, NOT_FOUND):
@@ -119,11 +115,7 @@ class SlicePublisher:
         return sent if sent is not None and spec == stored else spec
 
     def _try(self, body: Mapping[str, Any]) -> None:
-        """Have the server validate *body* without storing it, to detect dropped fields.
-
-        Raises:
-            FieldsDropped, ApiUnavailable: as :meth:`publish` does.
-        """
+        """Have the server validate *body* without storing it, to detect dropped fields."""
         answer = self._send(body, {"dryRun": "All"})
         if answer.status in _INVALID or _UNKNOWN_FIELD in answer.problem:
             # What is left of a dropped list is not valid. Whatever else it is, a slice without what

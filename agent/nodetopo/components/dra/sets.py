@@ -69,10 +69,8 @@ def gpu_sets(
 
     Args:
         snapshot: with lost GPUs, too.
-        allocator: of *snapshot*.
         gpus: ids of GPUs that are :func:`publishable`.
         wanted: sizes; empty for the usual ones.
-        room: how many sets fit.
     """
     addresses = _addresses(snapshot, gpus)
     members = {gpu.id: gpu.numa_node for gpu in snapshot.gpus if gpu.id in addresses}

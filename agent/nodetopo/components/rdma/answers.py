@@ -89,9 +89,6 @@ class RdmaAnswers:
         """Return the container response for the HCAs of *devices*.
 
         In a shared pool these are all healthy HCAs of the pool.
-
-        Raises:
-            UnreadableError: an HCA has lost its device nodes.
         """
         given = given_hcas(self.resource, devices)
         response = hca_response(
@@ -168,11 +165,7 @@ def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[
 
 
 def present_hcas(hcas: Mapping[str, Hca], keys: Sequence[str]) -> dict[str, Hca]:
-    """Return the HCAs named by *keys*, in their order.
-
-    Raises:
-        UnreadableError: an HCA is missing or has lost its device nodes.
-    """
+    """Return the HCAs named by *keys*, in their order."""
     for key in keys:
         if key not in hcas or not hcas[key].char_devices:
             name = hcas[key].name if key in hcas else key

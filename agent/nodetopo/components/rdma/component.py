@@ -20,11 +20,7 @@ class Hcas(Component):
     """Runs the loop that watches ports."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Offer nothing yet.
-
-        Raises:
-            InputError: the settings or their file cannot be used.
-        """
+        """Offer nothing yet."""
         super().__init__(kernel)
         target = kernel.target
         self._is_simulated = not target.is_real or target.served_by is not None
@@ -46,11 +42,7 @@ class Hcas(Component):
             yield "hcas", HcaLoop(self.health).run
 
     def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
-        """Validate *settings*; return a callable that applies them.
-
-        Raises:
-            InputError: the settings or their file cannot be used.
-        """
+        """Validate *settings*; return a callable that applies them."""
         plan, places = self._planned(settings)
         return lambda: self.companion.use(plan, places)
 

@@ -87,7 +87,6 @@ def paired(
         pairing: of a snapshot with the HCAs of *known*, in the same order.
         gpus: ids of the GPUs that are offered whole.
         before: existing pairs; they stay even if a part is lost, or not there yet.
-        resource: of the pairs.
     """
     snapshot, keys = pairing.snapshot, [hca.key for hca in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
@@ -166,11 +165,7 @@ class PairAnswers:
         self._gpus.look()
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for the GPUs and HCAs of *devices*.
-
-        Raises:
-            UnreadableError: a fact about a device is currently unknown.
-        """
+        """Return the container response for the GPUs and HCAs of *devices*."""
         response, pairs = self._gpus.answer(devices), self._pairs()
         gpus = [device.id for device in devices]
         hcas = [pairs[gpu] for gpu in gpus]

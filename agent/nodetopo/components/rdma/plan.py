@@ -25,11 +25,7 @@ class RdmaPlan:
 
     @classmethod
     def of(cls, settings: HcaSettings, *, is_simulated: bool) -> Self:
-        """Return the plan; for a simulated machine no host file is used.
-
-        Raises:
-            InputError: the file of the pools cannot be used, or a resource has two meanings.
-        """
+        """Return the plan; for a simulated machine no host file is used."""
         config, pair = load_pools(settings), settings.gpu_hca_resource
         pools = () if config is None else config.pools
         if pair is not None and pair in {

@@ -100,11 +100,7 @@ class HcaPlugins:
         return self._cdi_problem
 
     def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
-        """Return the container response for the HCAs *keys*, which come with their GPUs.
-
-        Raises:
-            UnreadableError: an HCA has lost its device nodes.
-        """
+        """Return the container response for the HCAs *keys*, which come with their GPUs."""
         return hca_response(
             present_hcas({hca.key: hca.hca for hca in self._known}, keys),
             plan.answers,
@@ -132,7 +128,6 @@ class HcaPlugins:
         """Offer the HCAs of a snapshot that :meth:`remember` returned.
 
         Args:
-            plan: the HCAs to offer, and the way to offer them.
             pairing: of that snapshot, which has lost GPUs, so that they keep their HCAs.
             unhealthy: keys of HCAs.
             taken: keys of HCAs that are paired with a GPU, and therefore in no pool.

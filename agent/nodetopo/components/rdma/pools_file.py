@@ -49,11 +49,7 @@ _PCI_ID = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
 
 
 def load(path: Path, *, mode: SharingMode, with_issm: bool) -> RdmaConfig:
-    """Return the pools of the file *path*; *mode* and *with_issm* are as for :func:`parse`.
-
-    Raises:
-        InputError: the file cannot be read, or is no such configuration.
-    """
+    """Return the pools of the file *path*; *mode* and *with_issm* are as for :func:`parse`."""
     text = read_text(path, "an RDMA configuration")
     return parse(str(path), text, mode=mode, with_issm=with_issm)
 

@@ -90,11 +90,7 @@ def files(settings: HcaSettings) -> tuple[Path, ...]:
 
 
 def load_pools(settings: HcaSettings) -> RdmaConfig | None:
-    """Return the pools of HCAs in the file that *settings* name; ``None`` for no file.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
+    """Return the pools of HCAs in the file that *settings* name; ``None`` for no file."""
     if settings.rdma_config is None:
         return None
     from nodetopo.components.rdma.pools_file import load  # noqa: PLC0415 - PyYAML for a file only

@@ -13,11 +13,7 @@ def is_wanted(kernel: Kernel) -> bool:
 
 
 def check(settings: HcaSettings) -> None:
-    """Read the file of the pools.
-
-    Raises:
-        InputError: it is invalid, or cannot be read.
-    """
+    """Read the file of the pools."""
     load_pools(settings)
 
 

@@ -104,12 +104,8 @@ def compare(
     """Compare the figures of *log* with the expectations of *snapshot*.
 
     Args:
-        log: as read.
-        snapshot: the node that it was measured on.
         gpus: the GPUs of the log in its order, where it does not name them by PCI address.
         hcas: the HCAs of its runs, one for all or one each.
-        measured: the node's bandwidth table.
-        table: its name.
         operation: the operation that its sets were measured by.
         terms: waivers and severities of checks.
 
@@ -345,11 +341,7 @@ class _Names:
         self._runs = runs
 
     def of(self, figure: Figure) -> tuple[tuple[Gpu, ...], Hca | None, str | None]:
-        """Return the GPUs and the HCA of *figure*, or the reason why they are unknown.
-
-        Raises:
-            InputError: ``--gpus`` names another number of GPUs than the log.
-        """
+        """Return the GPUs and the HCA of *figure*, or the reason why they are unknown."""
         hca = self._hca(figure)
         if figure.kind in (Kind.HCA, Kind.GPU_HCA) and hca is None:
             if figure.hca is None:

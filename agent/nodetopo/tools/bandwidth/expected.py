@@ -45,9 +45,7 @@ class Model:
     GPUs and HCAs can come from another snapshot of the node: index and name decide.
 
     Args:
-        snapshot: the node.
         measured: its bandwidth table, by GPU index, which wins over everything else.
-        table: the name of that table, as the source of its figures.
         operation: the operation that the table's sets were measured by.
     """
 

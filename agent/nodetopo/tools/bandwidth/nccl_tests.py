@@ -105,11 +105,7 @@ class _Run:
 
 
 def read(text: str) -> Log:
-    """Return the figures of *text*: of each run the highest bus bandwidth of its largest message.
-
-    Raises:
-        InputError: it has too many ranks or rows, or is JSON of another shape.
-    """
+    """Return the figures of *text*: each run's highest bus bandwidth of its largest message."""
     if text.lstrip()[:1] == "{":
         return _read_json(text)
     runs: list[_Run] = []

@@ -135,11 +135,7 @@ def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
 
 
 def _step(path: str) -> _Step:
-    """Return the step of a file.
-
-    Raises:
-        ValueError: none knows it.
-    """
+    """Return the step of a file."""
     for pattern, step in _STEPS:
         if re.fullmatch(pattern, path):
             return step
@@ -229,11 +225,7 @@ def _is_read(word: str) -> bool:
 
 
 def _kubelet_file(content: bytes, scrub: Scrub) -> bytes:
-    """Return a kubelet's configuration file with only the keys that discovery reads.
-
-    Raises:
-        ValueError: discovery cannot read it, or it is another document.
-    """
+    """Return a kubelet's configuration file with only the keys that discovery reads."""
     try:
         document = load(content.decode("utf-8"), MAX_KUBELET_NODES, may_repeat=True)
     except UnicodeDecodeError:

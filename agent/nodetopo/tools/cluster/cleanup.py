@@ -56,11 +56,7 @@ def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
 
 
 def nodes_with_labels(connect: Connect) -> Iterator[str]:
-    """Yield the name of every Node with one of our labels, a page of Nodes at a time.
-
-    Raises:
-        ApiUnavailable: they cannot be listed.
-    """
+    """Yield the name of every Node with one of our labels, a page of Nodes at a time."""
     for metadata in list_metadata(connect, NODES, {}):
         if labelled(metadata, FIELD_MANAGER).owned:
             yield str(metadata.get("name"))
@@ -70,9 +66,6 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
     """Yield every Node, or those selected by *selector* (a ``labelSelector``).
 
     Metadata only, some 7 KB each, 500 Nodes an answer, in the order of the API server.
-
-    Raises:
-        ApiUnavailable: they cannot be listed, or the answer is invalid.
     """
     query = {"labelSelector": selector} if selector else {}
     for metadata in list_metadata(connect, NODES, query):

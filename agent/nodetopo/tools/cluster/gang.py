@@ -24,11 +24,7 @@ class Gang:
 
 
 def group(text: str) -> Gang:
-    """Return the group that a person writes as ``SIZE@KEY`` (nodes) or ``SIZExGPUS@KEY`` (pods).
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Return the group that a person writes as ``SIZE@KEY`` (nodes) or ``SIZExGPUS@KEY`` (pods)."""
     match = _GROUP.fullmatch(text)
     if match is None:
         cure = "write 18@KEY for 18 nodes, or 64x1@KEY for 64 pods of one GPU each"

@@ -53,11 +53,7 @@ class Selector:
 
 
 def selector(text: str) -> Selector:
-    """Return the selector *text*: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas.
-
-    Raises:
-        InputError: it is none of these.
-    """
+    """Return the selector *text*: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas."""
     requirements = []
     for term in filter(None, (term.strip() for term in text.split(","))):
         match = _TERM.fullmatch(term)

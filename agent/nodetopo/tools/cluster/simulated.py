@@ -107,11 +107,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 
 
 def layout(name: str) -> tuple[str, Layout]:
-    """Return the bundled cluster *name*, in whatever case it is written, with its own name.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """Return the bundled cluster *name*, in whatever case it is written, with its own name."""
     wanted = name.strip().lower()
     if wanted not in LAYOUTS:
         close = closest(wanted, LAYOUTS)

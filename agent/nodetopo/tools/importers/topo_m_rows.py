@@ -97,12 +97,7 @@ class Table:
 
 
 def read_table(text: str) -> Table:
-    """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
-
-    Raises:
-        DecodeError: no matrix, or one with missing or contradicting cells; its path names the row,
-            or the row and column.
-    """
+    """Return the first matrix of *text*; final rows can be missing, as in a truncated paste."""
     raw = text.splitlines()
     if len(raw) > MAX_LINES:
         raise DecodeError("", f"{len(raw)} lines, of which {MAX_LINES} are read at most", CURE)
@@ -245,9 +240,6 @@ def _rows(
 
     Args:
         is_open: whether the text ends without a line end, so that its last word may be truncated.
-
-    Raises:
-        DecodeError: a malformed row, no row, or missing rows in between.
     """
     rows: list[Row] = []
     end = last = start
@@ -297,7 +289,6 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
     """Yield the final *row* of the text, without possibly truncated parts.
 
     Args:
-        others: the rows before it.
         is_cut: whether the last word may be truncated.
     """
     shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
@@ -339,9 +330,6 @@ def _with_affinities(row: Row, rest: str, columns: int) -> Row:
     If all columns are filled, they are in order. Otherwise only tabs show the empty one: drivers
     print ``CPU⇥NUMA⇥⇥GPU NUMA ID``, and a NUMA affinity of ``N/A`` one tab late. If a copy has
     blanks for tabs, it is ambiguous, and the cells are still valid.
-
-    Raises:
-        DecodeError: more words than columns, so that a cell may have moved here.
     """
     words = rest.split()
     if len(words) > columns:

@@ -69,11 +69,7 @@ class Setting:
 
 
 def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator[Finding]:
-    """Yield the verdict on each of the *settings* of one source.
-
-    Args:
-        around: settings from other sources, by NVIDIA's name.
-    """
+    """Yield the verdict on each of the *settings* of one source."""
     place = list(settings)
     own = {name: given for setting in place for name, given in setting.given.items()}
     everything = {**defaults(), **around, **own}
@@ -124,7 +120,6 @@ def missing(file: str, plan: Plan) -> Iterator[Finding]:
 
     Args:
         file: where the plugin was found first.
-        plan: with the settings.
     """
     means = {
         "device-list-strategy": (

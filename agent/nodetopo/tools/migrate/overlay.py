@@ -44,11 +44,7 @@ def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
 
 
 def overlay(plan: Plan, *, deploy: str = "../..") -> dict[str, str]:
-    """Return the files of an overlay by name.
-
-    Args:
-        deploy: ``deploy/daemonset`` as seen from the overlay.
-    """
+    """Return the files of an overlay by name."""
     components = sorted({*plan.components, NAMED_CONFIG})
     chosen = translated(plan.base)
     variables = [

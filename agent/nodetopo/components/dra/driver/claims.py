@@ -62,11 +62,7 @@ def claim_reader(connect: Connect, pool: str) -> ReadClaim:
 
 
 def allocated(body: Object, claim: ClaimReference, pool: str) -> tuple[AllocatedDevice, ...]:
-    """Return the devices allocated to *claim*, with the object *body*, from our *pool*, in order.
-
-    Raises:
-        InputError: it is another claim of that name, or has no allocation.
-    """
+    """Return the devices of *pool* allocated to *claim*, whose object is *body*, in order."""
     if text(body, "metadata", "uid") != claim.uid:
         raise InputError(
             f"the claim {claim} was made anew: its uid is not {claim.uid}",

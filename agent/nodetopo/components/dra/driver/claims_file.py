@@ -87,11 +87,7 @@ class ClaimsFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from changing the file.
-
-        Raises:
-            UnreadableError: the lock cannot be had.
-        """
+        """Keep other processes from changing the file."""
         try:
             self._lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             descriptor = os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -142,9 +138,6 @@ class ClaimsFile:
         """Replace the content of the file, unless a newer release wrote it.
 
         A file that could not be read is read first, by :meth:`news`.
-
-        Raises:
-            UnreadableError: the file cannot be written, and is unchanged.
         """
         content = SavedClaims(claims=tuple(claims.values()), is_complete=self.is_complete)
         problem = None if self._is_newer else self._file.write(content)

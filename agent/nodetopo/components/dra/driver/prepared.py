@@ -176,11 +176,7 @@ class PreparedClaims:
         return True
 
     def _added(self, wanted: PreparedClaim, until: float) -> PreparedClaim:
-        """Keep *wanted* once no other claim has a GPU of it; return the kept claim.
-
-        Raises:
-            AgentError: another claim holds a GPU for too long, or the file cannot be written.
-        """
+        """Keep *wanted* once no other claim has a GPU of it; return the kept claim."""
         with self._lock:
             while True:
                 with self._exclusive():
@@ -197,11 +193,7 @@ class PreparedClaims:
                 self._lock.wait(min(left, LOOK_S))
 
     def _devices(self, results: Sequence[AllocatedDevice]) -> tuple[PreparedDevice, ...]:
-        """Return the devices of the *results* of an allocation on this node.
-
-        Raises:
-            AgentError: a device is missing, or must not be given out.
-        """
+        """Return the devices of the *results* of an allocation on this node."""
         found, to_use = [], []
         for result in results:
             backing = self._backing(result.device)

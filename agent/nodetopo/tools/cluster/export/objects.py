@@ -41,9 +41,6 @@ def group_key(choice: Choice) -> str:
 
     If none does, as with NVLink within single machines, it is the narrowest above the single node;
     a region or a zone is only the last resort.
-
-    Raises:
-        NothingFound: no level exists.
     """
     narrow = narrowest(choice)
     close = tuple(key for key in choice.broad if key not in {REGION, ZONE})
@@ -51,11 +48,7 @@ def group_key(choice: Choice) -> str:
 
 
 def narrowest(choice: Choice) -> str:
-    """Return the narrowest level above the single node.
-
-    Raises:
-        NothingFound: there is none.
-    """
+    """Return the narrowest level above the single node."""
     if not choice.broad:
         cure = "label the nodes, narrow them with --selector, or name keys with --levels"
         raise NothingFound("no level above the single node", cure)

@@ -92,11 +92,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def check_name(name: str) -> None:
-    """Check that every consumer takes *name*.
-
-    Raises:
-        InputError: one does not.
-    """
+    """Check that every consumer takes *name*."""
     if _NAME.fullmatch(name) is None:
         cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
         raise InputError(f"not a usable name: {name!r}", cure)

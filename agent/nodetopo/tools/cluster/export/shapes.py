@@ -79,10 +79,8 @@ def shapes_of(
     Args:
         published: the devices of each node, of all drivers.
         nodes: the nodes with their labels; can be fewer, or empty.
-        known: machines with all their links.
         drivers: of the requested devices; without NICs, the shape does not depend on the NICs, and
             likewise for CPUs.
-        prefix: of our labels.
     """
     own = drivers or Drivers()
     groups: dict[tuple[Snapshot, str], list[str]] = {}
