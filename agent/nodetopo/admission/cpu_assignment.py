@@ -211,7 +211,6 @@ class _CpuAccumulator:
     """Free CPUs while some are taken."""
 
     def __init__(self, layout: CpuLayout, free: frozenset[int], wanted: int) -> None:
-        """Start with nothing taken."""
         self.layout = layout
         # Still to be taken, by the kubelet's own count, which falls too far where a part is listed
         # twice, such as a cache that spans NUMA nodes.
@@ -265,7 +264,6 @@ class _CpuAccumulator:
                 return
 
     def take_single(self, *, spread_cores: bool) -> None:
-        """Take CPU by CPU until there are enough."""
         if spread_cores:
             level, parts = "socket", self.ordered_by("socket")
         else:

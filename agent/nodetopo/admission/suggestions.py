@@ -223,7 +223,6 @@ class _Setting:
     settings: KubeletSettings
 
     def of(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with these settings."""
         return replace(snapshot, kubelet=self.settings)
 
 

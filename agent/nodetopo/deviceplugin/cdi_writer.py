@@ -194,7 +194,6 @@ class CdiFile:
     """
 
     def __init__(self, directory: Path, kind: str) -> None:
-        """Touch nothing yet."""
         self._kind = kind
         self._file = HostFile(directory / f"{_PREFIX}{kind.replace('/', '-')}.json")
 

@@ -43,7 +43,6 @@ class PluginKeeper(Generic[S]):
     """
 
     def __init__(self) -> None:
-        """Serve nothing yet."""
         self._identities: Mapping[str, object] = {}
         self._served: Mapping[str, S] = MappingProxyType({})  # replaced, not changed
 

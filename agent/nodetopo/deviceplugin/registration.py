@@ -303,7 +303,6 @@ class Registrar(ABC):
         self._note(problem)
 
     def _note(self, problem: str) -> None:
-        """Remember why the resource is not registered."""
         if self._is_cancelled:
             return
         if problem != self.last_problem:

@@ -257,14 +257,12 @@ class _Units:
         return units, refusals
 
     def whole(self, gpu: Gpu) -> _Unit:
-        """Return *gpu* as a device."""
         nodes = () if gpu.numa_node is None else (gpu.numa_node,)
         is_healthy = not gpu.is_lost and self.health.get(gpu.id, _HEALTHY).is_healthy
         device = PluginDevice(id=gpu.id, is_healthy=is_healthy, numa_nodes=nodes, minor=gpu.minor)
         return device, gpu.id
 
     def part(self, gpu: Gpu, one: MigInstance) -> _Unit:
-        """Return a MIG device of *gpu* as a device."""
         device, _ = self.whole(gpu)
         numbers = capabilities(self.minors, gpu.minor, one.gpu_instance, one.compute_instance)
         return replace(device, id=one.uuid, capabilities=numbers), gpu.id

@@ -363,7 +363,6 @@ def _checked(
 
 
 def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
-    """Yield the events of the first *most* documents."""
     for event in events:
         yield event
         most -= isinstance(event, yaml.DocumentEndEvent)

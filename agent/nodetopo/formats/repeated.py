@@ -64,7 +64,6 @@ def _sentence(key: str, entries: list[tuple[int, yaml.Node]]) -> str:
 
 
 def _leaves(node: yaml.Node, path: str = "") -> Iterator[str]:
-    """Yield every value below *node*, with its path."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else "?"

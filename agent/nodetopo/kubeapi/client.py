@@ -314,7 +314,6 @@ class Stream:
         self._is_cancelled = False
 
     def __enter__(self) -> Self:
-        """Return the stream, which is closed at the end."""
         return self
 
     def __exit__(

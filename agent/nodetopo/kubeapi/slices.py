@@ -42,7 +42,6 @@ class SliceWatch(Watch):
     AGAIN = "ResourceSlices watched again"
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig,
             what=f"ResourceSlices of node {node}",

@@ -132,7 +132,6 @@ class Watch(ABC):
             self._problem = self._problem or "the watch has ended"
 
     def _follow(self, stopping: threading.Event) -> None:
-        """Follow until the watch ends."""
         with self._opened() as stream:
             self._refused_pause.reset()
             began, self._stream, self._has_bookmarks = time.monotonic(), stream, False
@@ -167,7 +166,6 @@ class Watch(ABC):
         return self.open(self._api, query, self._silence_s)
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        """Take one event."""
         kind, body = event.get("type"), part(event, "object")
         if kind == "ERROR":
             problem = str(body.get("message") or body.get("reason") or "an error")
@@ -206,7 +204,6 @@ class NodeWatch(Watch):
     AGAIN = "Node watched again"
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig, what=f"node {node}", node=node, selector=f"metadata.name={node}"
         )
@@ -256,7 +253,6 @@ class PodWatch(Watch):
     """
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
         )

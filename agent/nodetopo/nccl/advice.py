@@ -281,7 +281,6 @@ def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
 
 
 def _addresses(gids: Sequence[Gid]) -> list[Gid]:
-    """Return the entries with an IPv4 address."""
     return [gid for gid in gids if _IPV4.fullmatch(gid.gid.lower()) is not None]
 
 

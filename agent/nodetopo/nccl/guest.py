@@ -356,7 +356,6 @@ class _NumaNodes:
         return tuple(every[number] for number in sorted(every))
 
     def _cpus(self, node: int) -> CpuSet:
-        """Return the CPUs of the guest that can be on the host's *node*."""
         possible = self._on[node] & set(self._guest) or set(self._guest)
         return CpuSet.of(cpu for number in possible for cpu in self._guest[number].cpus)
 

@@ -290,7 +290,6 @@ def _vllm_problem(snapshot: Snapshot, gpus: Sequence[Gpu], first: Sequence[tuple
 
 
 def _first_ports(ports: JobPorts) -> tuple[tuple[Hca, int], ...]:
-    """Return the first port of each HCA."""
     return tuple({hca.name: (hca, number) for hca, number in reversed(ports.ports)}.values())[::-1]
 
 

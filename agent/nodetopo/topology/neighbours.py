@@ -46,7 +46,6 @@ class ServedByDra:
     suspect: str | None = None
 
     def __bool__(self) -> bool:
-        """Return whether anything is given out by DRA."""
         return bool(self.gpus or self.resources or self.suspect)
 
     def has(self, gpu: str) -> bool:

@@ -37,11 +37,9 @@ class Family:
     sizes: int  # the numbers of nodes that sets have, as bits
 
     def __bool__(self) -> bool:
-        """Return whether there is any set."""
         return self.count > 0
 
     def __contains__(self, mask: int) -> bool:
-        """Return whether *mask* is one of the sets."""
         family = self
         while family.bit >= max(mask.bit_length() - 1, 0):
             has_it = mask >> family.bit & 1
@@ -50,15 +48,12 @@ class Family:
         return family is EMPTY_SET and not mask
 
     def __and__(self, other: "Family") -> "Family":
-        """Return the sets that both have."""
         return _Operation().common(self, other)
 
     def __or__(self, other: "Family") -> "Family":
-        """Return the sets that either has."""
         return _Operation().union(self, other)
 
     def __sub__(self, other: "Family") -> "Family":
-        """Return the sets that *other* does not have."""
         return _Operation().difference(self, other)
 
     def overlaps(self, other: "Family") -> "Family":

@@ -197,7 +197,6 @@ class _Layout(CostBits):
         self.gpus = tuple(self.of_gpu(gpu) - (1 << gpus - 1 - gpu) for gpu in range(gpus))
 
     def members(self, cost: int) -> int:
-        """Return the set that *cost* names."""
         return self.reversed_mask(-cost & (1 << self.count) - 1)
 
     def own(self, node: Node, taken: int) -> int:

@@ -22,7 +22,6 @@ class Dra(Component):
     """Runs the watch of the slices, and our driver if it is on or has left claims."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Follow nothing yet."""
         super().__init__(kernel)
         settings = kernel.settings
         self.driver: DraLoop | None = None  # None while it does not run

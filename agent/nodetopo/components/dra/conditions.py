@@ -19,7 +19,6 @@ class ConditionsKeeper:
     """
 
     def __init__(self) -> None:
-        """Know of no trouble yet."""
         self._since: dict[tuple[str, str], str] = {}
         self._start = _now()
 

@@ -169,7 +169,6 @@ def _taint_value(gpu: str, key: str, now: Conditions) -> str:
 
 
 def _label_value(text: str) -> str:
-    """Return *text* with the characters of a label's value."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:_LONGEST_TAINT].strip("._-")
 
 

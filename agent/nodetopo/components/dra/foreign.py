@@ -18,7 +18,6 @@ class ForeignDevices:
     """Follows the devices of other drivers; one thread calls :meth:`look`."""
 
     def __init__(self, held: HeldDevices) -> None:
-        """Know of no device yet."""
         self._held = held
         self._devices = DevicesSeen()
         self._known: Devices = MappingProxyType({})  # both; replaced, not changed

@@ -67,7 +67,6 @@ class DevicesSeen:
     """Devices that drivers publish, and removed ones that pods can still hold."""
 
     def __init__(self) -> None:
-        """Have seen none."""
         self.slices: Slices | None = None
         # present, gone: by the name that claims use; replaced, not changed
         self.present: Mapping[DeviceKey, PublishedDevice] = {}

@@ -208,7 +208,6 @@ class Pool:
         )
 
     def _parts(self, now: Conditions) -> tuple[Json, ...]:
-        """Return the MIG devices."""
         hidden = set() if self.form.has_taints else now.barred
         return tuple(
             self._device(name, now)

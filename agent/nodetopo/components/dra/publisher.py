@@ -49,7 +49,6 @@ class SlicePublisher:
         served: ServedFields,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write nothing yet."""
         self.writes = 0  # slices written or deleted
         self.errors = 0  # attempts to write that failed
         self._node = node

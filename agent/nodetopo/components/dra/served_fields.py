@@ -30,7 +30,6 @@ class ServedFields:
     """Knows the API server's release, and which fields of slices it keeps; for one thread."""
 
     def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask nothing yet."""
         self._connect = connect
         self._clock = clock
         self._asked: int | None = None  # the connection of the watch for which it was asked

@@ -61,7 +61,6 @@ class Changes:
     deleted: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there are changes."""
         return bool(self.applied or self.deleted)
 
 

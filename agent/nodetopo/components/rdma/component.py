@@ -20,7 +20,6 @@ class Hcas(Component):
     """Runs the loop that watches ports."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Offer nothing yet."""
         super().__init__(kernel)
         target = kernel.target
         self._is_simulated = not target.is_real or target.served_by is not None

@@ -237,7 +237,6 @@ class _Reader:
 
     @staticmethod
     def flag(value: Value) -> bool:
-        """Return a truth value."""
         flag = value.scalar()
         if not isinstance(flag, bool):
             value.expected("true or false")

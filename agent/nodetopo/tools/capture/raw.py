@@ -87,7 +87,6 @@ class _Archive:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries by path."""
         return tuple(self._entries[path] for path in sorted(self._entries))
 
     def add(self, tree: Tree, prefix: str) -> None:

@@ -71,7 +71,6 @@ class _Dumper(yaml.SafeDumper):
     """Quotes texts that the kubelet's reader would take for another type."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """Return the node of a text."""
         readings = KubernetesLoader.yaml_implicit_resolvers.get(data[:1], [])
         style = '"' if any(pattern.match(data) for _tag, pattern in readings) else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
@@ -135,7 +134,6 @@ def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
 
 
 def _step(path: str) -> _Step:
-    """Return the step of a file."""
     for pattern, step in _STEPS:
         if re.fullmatch(pattern, path):
             return step

@@ -304,7 +304,6 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
 
 
 def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
-    """Return the row of *name* in *line*, for a header with this number of affinity *columns*."""
     words = list(re.finditer(r"\S+", line))[1:]
     if len(words) < len(devices):
         raise DecodeError(name, f"{len(words)} cells for {len(devices)} columns", CURE)

@@ -77,7 +77,6 @@ class ClaimsFile:
     """The prepared claims of one node in the file *path*; for one thread at a time."""
 
     def __init__(self, path: Path, pool: str) -> None:
-        """Read nothing yet."""
         self.is_complete = True  # all prepared claims are known
         self._file = claims_document(path, pool)
         self._lock = path.with_name(LOCK)

@@ -94,7 +94,6 @@ class DraServer:
     """Serves on a socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
 
     def __init__(self, directory: Path, servicer: DraServicer, health: DeviceHealth) -> None:
-        """Serve nothing yet."""
         self.registrar = DraRegistrar()
         self._path = directory / f"{DRIVER}-{token_hex(3)}-reg.sock"
         self._servicer = servicer
@@ -226,5 +225,4 @@ class _Pooled:
         self.experimental_thread_pool = pool
 
     def __call__(self, request: Any, context: Any) -> Any:
-        """Answer *request*."""
         return self._call(request, context)

@@ -165,7 +165,6 @@ class Allocated:
         )
 
     def _asking(self) -> list[Request]:
-        """Return the requests that got GPUs."""
         own = {each.request for each in self.given if each.gpus}
         return [request for request in self._requests if request.name in own]
 
