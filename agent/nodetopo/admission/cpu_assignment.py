@@ -61,7 +61,6 @@ class CpuLayout:
 
     @cached_property
     def cpus(self) -> frozenset[int]:
-        """All CPUs."""
         return frozenset(self.places)
 
     @cached_property
@@ -85,11 +84,9 @@ class CpuLayout:
         return len(self.places) // max(len(self.members("cache")), 1)
 
     def by_node(self, cpus: Iterable[int]) -> Counter[int]:
-        """Count *cpus* by NUMA node."""
         return Counter(self.places[cpu].numa for cpu in cpus if cpu in self.places)
 
     def sockets_of(self, nodes: Iterable[int]) -> frozenset[int]:
-        """Return the sockets that have CPUs on any of *nodes*."""
         wanted = frozenset(nodes)
         return frozenset(place.socket for place in self.places.values() if place.numa in wanted)
 

@@ -101,7 +101,6 @@ class CpuManager:
 
     @property
     def available(self) -> frozenset[int]:
-        """The CPUs that can be given now."""
         return self.shared - self.reserved
 
     @property

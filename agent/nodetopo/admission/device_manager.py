@@ -59,12 +59,10 @@ class Devices:
 
     @property
     def available(self) -> frozenset[str]:
-        """The devices that can be given now."""
         return self.healthy - self.taken
 
     @property
     def taken(self) -> frozenset[str]:
-        """The devices that pods have."""
         held = (ids for containers in self.held.values() for ids in containers.values())
         return frozenset().union(*held)
 

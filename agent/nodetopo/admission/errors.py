@@ -36,7 +36,6 @@ class Refusal(Exception):  # noqa: N818 - an outcome, caught where the pod is ad
 
     @classmethod
     def topology(cls) -> Self:
-        """Return the refusal of the Topology Manager."""
         message = "Resources cannot be allocated with Topology locality"
         return cls(TOPOLOGY_AFFINITY_ERROR, message)
 

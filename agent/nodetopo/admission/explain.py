@@ -36,7 +36,6 @@ _MOST_NAMES = 3
 
 
 def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
-    """Yield the sentences on the pod as a whole."""
     refusal, node = outcome.refusal, outcome.node
     pins = node.cpus is not None or node.memory is not None
     if pins and pod.qos_class != QosClass.GUARANTEED:
@@ -151,7 +150,6 @@ def of_claims(
 
 
 def of_container(outcome: ContainerOutcome) -> Iterator[str]:
-    """Yield the sentences on one container."""
     for name, hints in outcome.hints.items():
         if hints is None:
             yield f"{name}: no NUMA node is reported, so none is preferred"

@@ -117,7 +117,6 @@ class TreeEngine:
         }
 
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
-        """Return the best set."""
         if size == required.bit_count():
             return required
         if size == 1 and self._of_one:
@@ -221,7 +220,6 @@ class TableEngine:
         self._orders = {size: terms.order(size) for size in (1, 2, 3)}
 
     def best(self, *, free: int, required: int, size: int, later: Later = ()) -> int:
-        """Return the best set."""
         if size == required.bit_count():
             return required
         return self._best_of(self._terms.tables.sets(free, required, size), free, size, later)
@@ -229,7 +227,6 @@ class TableEngine:
     def ranked(
         self, *, free: int, required: int, size: int, count: int, later: Later = ()
     ) -> list[int]:
-        """Return the *count* best sets, best first."""
         family = self._terms.tables.sets(free, required, size)
         sets: list[int] = []
         while family and len(sets) < count:

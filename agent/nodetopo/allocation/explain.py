@@ -408,7 +408,6 @@ def _faults(snapshot: Snapshot) -> Mapping[int, tuple[str, ...]]:
 
 
 def names(indices: Iterable[int]) -> str:
-    """Return the names of GPUs by index."""
     return " ".join(f"GPU{index}" for index in indices)
 
 

@@ -96,12 +96,10 @@ def pair_bandwidth(facts: Facts, members: Sequence[int], counted: Mapping[int, i
 
 
 def models(facts: Facts, members: Sequence[int]) -> int:
-    """Return how many GPU models *members* have."""
     return len({facts.models[member] for member in members})
 
 
 def numa_nodes(facts: Facts, members: Sequence[int]) -> int:
-    """Return how many NUMA nodes *members* span."""
     return len({facts.numa[member] for member in members})
 
 

@@ -64,7 +64,6 @@ class CompetingPlugin:
     proof: str
 
     def sentence(self, resource: str) -> str:
-        """Return the conflict as a sentence for an operator."""
         return f"{self.proof} serves {resource} on {self.path}: remove it, or this one"
 
 

@@ -264,7 +264,6 @@ class Endpoint:
         self._thread.start()
 
     def call(self, method: str, request: Any) -> Any:
-        """Call *method* and return its answer."""
         try:
             return getattr(self._stub, method)(request, timeout=self._deadlines.fake_kubelet_call_s)
         except grpc.RpcError as error:

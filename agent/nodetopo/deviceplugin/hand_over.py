@@ -67,7 +67,6 @@ class NodeSetup:
 
     @property
     def lacks_nvidias_runtime(self) -> bool:
-        """Whether the node is known to lack NVIDIA's runtime."""
         return self.runtimes is not None and not any(
             runtime.nvidia_runtimes for runtime in self.runtimes
         )

@@ -66,7 +66,6 @@ class HostFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
         return self._path
 
     def read(self) -> FileContent:

@@ -169,7 +169,6 @@ class DevicePlugin:
 
     @property
     def state(self) -> PluginState:
-        """The current state."""
         registrars, competitor, unlisted = self._registrars, self._competitor, self._unlisted
         return PluginState(
             is_running=self._thread.is_alive(),
@@ -201,7 +200,6 @@ class DevicePlugin:
 
     @property
     def recent_allocations(self) -> tuple[LoggedAllocation, ...]:
-        """The latest allocations with their reasons, oldest first."""
         return self._servicer.recent_allocations
 
     def start(self) -> None:

@@ -245,7 +245,6 @@ class Registrar(ABC):
         self._is_cancelled = True
 
     def stop(self) -> None:
-        """Stop serving."""
         for server in (self._server, *self._former):
             if server is not None:
                 server.stop(self._deadlines.stop_grace_s)

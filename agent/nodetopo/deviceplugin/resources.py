@@ -88,7 +88,6 @@ class Resource:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the devices are replicas."""
         return self.shared is not None
 
     @property

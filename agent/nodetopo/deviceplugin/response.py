@@ -43,7 +43,6 @@ class GpuAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._settings.numa
 
     def look(self) -> None:
@@ -51,7 +50,6 @@ class GpuAnswers:
         self._nodes = present_nodes(self._settings)
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for *devices*."""
         is_limited = self._settings.fails_requests_greater_than_one
         if is_limited and len(devices) > 1 and any(device.is_replica for device in devices):
             raise InputError(

@@ -62,7 +62,6 @@ class InformedPrefer:
     def __call__(
         self, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
-        """Ask, and compute."""
         self.ask(available, required, size)
         return self.prefer(available, required, size)
 
@@ -116,7 +115,6 @@ class PluginServicer(service.DevicePluginServicer):
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
-        """The list last accepted by :meth:`update`; empty before."""
         return self._stream.devices
 
     @property

@@ -50,7 +50,6 @@ class Saved(Generic[_Content]):
 
     @property
     def is_absent(self) -> bool:
-        """Whether nothing was saved."""
         return self.content is None and self.problem is None
 
     @property
@@ -91,7 +90,6 @@ class StateFile(Generic[_Content]):
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
         return self._file.path
 
     def notices(self) -> tuple[Notice, ...]:

@@ -141,7 +141,6 @@ class Branch:
     children: tuple["Branch", ...] = ()
 
     def walk(self) -> Iterator["Branch"]:
-        """Yield this branch, then all below it."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -184,12 +184,10 @@ class Box:
 
     @property
     def branch(self) -> Branch:
-        """The first, or only, branch."""
         return self.branches[0]
 
     @property
     def is_card(self) -> bool:
-        """Whether this is a device."""
         return self.branch.kind not in INNER
 
     @property
@@ -200,7 +198,6 @@ class Box:
         return heads * HEAD_H + (len(self.lines) - heads) * LINE_H + 10 + marked
 
     def walk(self) -> Iterator["Box"]:
-        """Yield this box, then all below it."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -83,7 +83,6 @@ class Value:
         return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
 
     def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
-        """Refuse the value because of *problem*."""
         raise InputError(f"{self.where}: {problem}", cure)
 
     def expected(self, what: str) -> NoReturn:
@@ -108,7 +107,6 @@ class Value:
         return f"the text {text!r}" if kind not in _READ else text
 
     def is_list(self) -> bool:
-        """Return whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def is_null(self) -> bool:
@@ -135,7 +133,6 @@ class Value:
         return value
 
     def items(self) -> "list[Value]":
-        """Return the values of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
             self.expected("a list")
         nodes = enumerate(self.node.value)
@@ -190,7 +187,6 @@ class Value:
         return {key: item.plain(depth - 1) for key, item in self.entries().items()}
 
     def below(self, key: str) -> str:
-        """Return the path of *key* of a mapping."""
         return f"{self.path}.{key}" if self.path else key
 
     def _collected(

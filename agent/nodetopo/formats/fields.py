@@ -149,32 +149,27 @@ def as_items(value: Any, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def as_text(value: Any, path: str) -> str:
-    """Return *value* as a text."""
     if not isinstance(value, str):
         raise unexpected(path, "a text", value)
     return value
 
 
 def as_flag(value: Any, path: str) -> bool:
-    """Return *value* as a boolean."""
     if not isinstance(value, bool):
         raise unexpected(path, "true or false", value)
     return value
 
 
 def as_count(value: Any, path: str) -> int:
-    """Return *value* as an integer of at least 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise unexpected(path, "a whole number from 0 on", value)
     return value
 
 
 def unexpected(path: str, expected: str, value: Any) -> DecodeError:
-    """Return the error for a *value* of another type than *expected*."""
     problem = f"expected {expected}, found {type(value).__name__}"
     return unfilled(path, value) or DecodeError(path, problem)
 
 
 def path_of(at: str, field: str) -> str:
-    """Return the path of *field* of the object at the path *at*."""
     return f"{at}.{field}" if at else field

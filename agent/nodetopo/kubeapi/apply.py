@@ -69,7 +69,6 @@ class AppliedObject:
         self._version = _FROM_CACHE
 
     def read(self) -> Mapping[str, Any]:
-        """Return the object."""
         return self.checked("GET", self._get())
 
     def find(self) -> Mapping[str, Any] | None:
@@ -107,7 +106,6 @@ class AppliedObject:
             self.checked("DELETE", answer)
 
     def checked(self, method: str, answer: Answer) -> Mapping[str, Any]:
-        """Return the object in *answer*."""
         if answer.status in _OK:
             return answer.body
         raise ApiUnavailable(

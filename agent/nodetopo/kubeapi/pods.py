@@ -101,7 +101,6 @@ class ApiServer:
         return devices_of(parts(answer.body, "items"))
 
     def node(self, name: str) -> NodeStatus:
-        """Return the status of the Node *name*."""
         path = f"/api/v1/nodes/{quote(name, safe='')}"
         try:
             return node_status_from_object(self._ask(path, {}, grant="allow `get` on nodes"))

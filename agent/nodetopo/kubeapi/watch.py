@@ -229,7 +229,6 @@ class NodeWatch(Watch):
             self._listeners.append(listener)
 
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
         return api.watch_metadata(NODES, query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
@@ -259,5 +258,4 @@ class PodWatch(Watch):
         self._node = node
 
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
         return api.watch("/api/v1/pods", query, silence_s)

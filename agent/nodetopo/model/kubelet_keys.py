@@ -39,7 +39,6 @@ class OddKey:
 
     @property
     def path(self) -> str:
-        """The path from the top."""
         return f"{self.within}.{self.key}" if self.within else self.key
 
 

@@ -39,7 +39,6 @@ class CpuSet:
 
     @classmethod
     def of(cls, cpus: Iterable[int]) -> Self:
-        """Return the set of *cpus*."""
         return cls(frozenset(cpus))
 
     def __str__(self) -> str:

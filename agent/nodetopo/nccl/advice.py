@@ -73,7 +73,6 @@ class JobAdvice:
 
 
 def checked_version(text: str) -> str:
-    """Return *text* as a release of NCCL."""
     if _VERSION.fullmatch(text) is None:
         raise InputError(f"not a version of NCCL: {text[:40]!r}", f"give one such as {NEWEST}")
     return text

@@ -283,7 +283,6 @@ class _Mover:
         return replace(address, domain=self.domains[address.domain])
 
     def path(self, one: _Placed, other: _Placed) -> PciPath:
-        """Return the path of *other* down to *one*."""
         assert other.path is not None
         assert one.pci is not None
         above = map(self.address, other.path.hops[:-1])

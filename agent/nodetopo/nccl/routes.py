@@ -46,7 +46,6 @@ class Path:
         )
 
     def then(self, other: "Path", kind: NcclPath) -> "Path":
-        """Return the path that goes on with *other*."""
         gbs = min(self.gbs, other.gbs)
         is_complete = self.is_complete and other.is_complete
         return Path(kind, gbs, (*self.nodes, *other.nodes[1:]), is_complete)

@@ -71,7 +71,6 @@ class Family:
         return (self.sizes & -self.sizes).bit_length() - 1 if self.sizes else None
 
     def of_size(self, size: int) -> "Family":
-        """Return the sets of *size* nodes."""
         return _Operation().of_size(self, size)
 
     def including(self, mask: int) -> "Family":
@@ -126,7 +125,6 @@ def _part(bit: int, without: Family, having: Family) -> Family:
 
 
 def one_set(mask: int) -> Family:
-    """Return the family of one set."""
     family = EMPTY_SET
     for bit in range(mask.bit_length()):
         if mask >> bit & 1:
@@ -144,7 +142,6 @@ def all_sets(mask: int) -> Family:
 
 
 def these_sets(masks: Iterable[int]) -> Family:
-    """Return the family of *masks*."""
     return reduce(or_, map(one_set, masks), NO_SET)
 
 

@@ -16,10 +16,10 @@ class Placed(Protocol):
     """Anything with a place in the machine: a GPU, an HCA, a Data Direct function."""
 
     @property
-    def path(self) -> PciPath | None: ...  # noqa: D102
+    def path(self) -> PciPath | None: ...
 
     @property
-    def numa_node(self) -> int | None: ...  # noqa: D102
+    def numa_node(self) -> int | None: ...
 
 
 def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closeness | None:

@@ -173,7 +173,6 @@ class SharedAllocator:
         return name in self._usable
 
     def rank(self, name: str) -> tuple[int, str]:
-        """Return a key that sorts ids in device order, unknown ones last."""
         return self._devices.rank(name)
 
     def _pool(self, available: Iterable[str], required: Iterable[str], size: int) -> Pool:

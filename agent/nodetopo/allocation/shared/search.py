@@ -73,7 +73,6 @@ class TableSets:
         self._names = tuple(name for name in (*leaves.of_the_set, "order") if name not in ignored)
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
-        """Return the *most* best sets, best first."""
         family, of_request = self._all(choice)
         sets: list[int] = []
         while family and len(sets) < most:

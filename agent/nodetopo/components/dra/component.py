@@ -39,7 +39,6 @@ class Dra(Component):
             kernel.gpus.has_claims = self._has_driver and not settings.dra
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
-        """Yield the loops."""
         yield "slices", self.slices.run
         if self._has_driver:
             yield "dra", self._run_driver

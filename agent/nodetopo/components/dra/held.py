@@ -132,6 +132,5 @@ class HeldDevices:
             return self._known
 
     def close(self) -> None:
-        """Close the connection to the kubelet."""
         with self._lock:
             self._kubelet.close()

@@ -137,7 +137,6 @@ class DraLoop(PeriodicLoop):
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has registered the driver."""
         return self._server.registrar.is_registered
 
     @property
@@ -161,12 +160,10 @@ class DraLoop(PeriodicLoop):
 
     @property
     def prepared(self) -> PreparedClaims:
-        """The claims that containers can use."""
         return self._prepared
 
     @property
     def writes(self) -> int:
-        """Slices written or deleted."""
         return self._publisher.writes
 
     @property

@@ -129,7 +129,6 @@ class DraNeighbours:
 
     @property
     def devices(self) -> tuple[PublishedDevice, ...] | None:
-        """The devices that all drivers publish for the node; ``None`` before they are known."""
         slices = self._watch.slices
         if slices is None:
             return None

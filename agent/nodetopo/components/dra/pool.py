@@ -100,7 +100,6 @@ class Pool:
 
     @property
     def counter_sets(self) -> list[Json]:
-        """The shared counters of the pool."""
         return counter_sets(self._singles.values()) if self.form.has_sets else []
 
     @property

@@ -95,7 +95,6 @@ class SlicePublisher:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a slice."""
         path = f"{SLICES}/{name}"
         answer = self._connect().delete(path)
         if answer.status not in (200, 202, NOT_FOUND):

@@ -32,7 +32,6 @@ class GpuSet:
 
     @property
     def size(self) -> int:
-        """How many GPUs it has."""
         return len(self.gpus)
 
     @property

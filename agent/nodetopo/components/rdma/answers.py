@@ -78,7 +78,6 @@ class RdmaAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._settings.numa
 
     def look(self) -> None:

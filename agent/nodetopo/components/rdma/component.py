@@ -36,12 +36,10 @@ class Hcas(Component):
             self.health.on_other_hcas = kernel.scans.scan_whole
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
-        """Yield the loops."""
         if self.health is not None:
             yield "hcas", HcaLoop(self.health).run
 
     def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
-        """Validate *settings*; return a callable that applies them."""
         plan, places = self._planned(settings)
         return lambda: self.companion.use(plan, places)
 
@@ -51,7 +49,6 @@ class Hcas(Component):
         return (*health, *self.companion.notices())
 
     def observed(self) -> HcaReading:
-        """Return the HCAs of the node and their health."""
         current, health = self.kernel.store.current, self.health
         return HcaReading(
             snapshot=None if current is None else current.snapshot,

@@ -157,15 +157,12 @@ class PairAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._gpus.numa
 
     def look(self) -> None:
-        """Look up the host's device nodes."""
         self._gpus.look()
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for the GPUs and HCAs of *devices*."""
         response, pairs = self._gpus.answer(devices), self._pairs()
         gpus = [device.id for device in devices]
         hcas = [pairs[gpu] for gpu in gpus]

@@ -114,7 +114,6 @@ class _Reader:
     with_issm: bool
 
     def pool(self, entry: Value) -> Pool:
-        """Return the pool of one entry of the list."""
         keys = self.known(entry, _ENTRY_KEYS)
         if "resourceName" not in keys:
             entry.refuse("an entry without resourceName", "name the resource")

@@ -45,7 +45,6 @@ class RdmaResource:
 
     @property
     def name(self) -> str:
-        """The resource's name."""
         return self.pool.resource
 
     def with_unhealthy(self, keys: Iterable[str]) -> "RdmaResource":

@@ -18,6 +18,5 @@ def check(settings: HcaSettings) -> None:
 
 
 def resources(settings: HcaSettings) -> tuple[str, ...]:
-    """Return the resources of the pools that *settings* offer."""
     config = load_pools(settings)
     return () if config is None else tuple(pool.resource for pool in config.pools)

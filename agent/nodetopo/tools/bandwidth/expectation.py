@@ -50,14 +50,12 @@ class Expected:
 
 
 def unknown(reason: str) -> Expected:
-    """Return an empty expectation with its *reason*."""
     return Expected(reason=reason)
 
 
 def of_figure(
     figure: float, *, gate: float, over: str, assumes: tuple[str, ...], source: str | None
 ) -> Expected:
-    """Return the expectation of one figure."""
     return Expected(
         low=figure,
         high=figure,

@@ -145,7 +145,6 @@ measured in this run") says nothing about a result."""
 
 
 def trouble(number: int, line: str) -> Problem | None:
-    """Return the problem that *line* reports, if it does."""
     if "NCCL INFO" in line:  # it tries many libraries, and says so of those that it does not find
         return None
     message = _TROUBLE.search(line)

@@ -29,7 +29,6 @@ class Requirement:
         return f"{self.key}{'!=' if self.is_negated else '='}{self.value}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether *labels* meet the term."""
         is_so = self.key in labels if self.value is None else labels.get(self.key) == self.value
         return is_so is not self.is_negated
 

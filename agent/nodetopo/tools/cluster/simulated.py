@@ -137,7 +137,6 @@ class SimulatedCluster:
         return ClusterObjects(found=found, problems={})
 
     def listed(self, path: str) -> tuple[Object, ...]:
-        """Return the objects at *path*."""
         match path:
             case dra.SLICES:
                 return self.slices()
@@ -156,7 +155,6 @@ class SimulatedCluster:
         return True
 
     def version(self) -> Mapping[str, Any]:
-        """Return the release of Kubernetes."""
         return {"major": "1", "minor": "37"}
 
     @cached_property

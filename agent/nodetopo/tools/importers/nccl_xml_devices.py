@@ -74,11 +74,9 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def every(self, tag: str) -> Iterator["Element"]:
-        """Yield the children of that *tag*, in order."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> "Element | None":
-        """Return the first child of that *tag*."""
         return next(self.every(tag), None)
 
 

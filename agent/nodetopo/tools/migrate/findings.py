@@ -39,7 +39,6 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Return ``file:line``."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 

@@ -49,7 +49,6 @@ class Ledger:
         self._last_line = None
 
     def line_of(self, value: Value) -> int:
-        """Return the line of *value* in its file."""
         line = int(value.node.start_mark.line) + 1
         return line if self._last_line is None else min(line, self._last_line)
 
@@ -65,7 +64,6 @@ class Ledger:
         program: str = charts.OTHER,
         line: int | None = None,
     ) -> None:
-        """Enter the verdict on *value*."""
         self._findings.append(
             Finding(
                 file=value.file,

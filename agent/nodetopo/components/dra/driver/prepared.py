@@ -112,7 +112,6 @@ class PreparedClaims:
         return self._file is None or self._file.is_complete
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return the notice about the file since the last call, and forget it."""
         return () if self._file is None else self._file.notices()
 
     def refresh(self) -> None:

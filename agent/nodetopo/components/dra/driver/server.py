@@ -69,14 +69,12 @@ class DraRegistrar(registration.RegistrationServicer):
     def GetInfo(  # noqa: N802 - the service's own name
         self, request: registration_pb.InfoRequest, context: grpc.ServicerContext
     ) -> registration_pb.PluginInfo:
-        """Return the driver's name and services."""
         del request, context
         return registration_pb.PluginInfo(type=TYPE, name=DRIVER, supported_versions=SERVICES)
 
     def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
         self, request: registration_pb.RegistrationStatus, context: grpc.ServicerContext
     ) -> registration_pb.RegistrationStatusResponse:
-        """Remember the result."""
         del context
         log = structlog.get_logger()
         self.is_registered = request.plugin_registered

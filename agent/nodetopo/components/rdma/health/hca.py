@@ -153,7 +153,6 @@ def is_unsettled(state: HcaState) -> bool:
 
 
 def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
-    """Return the verdicts that follow from *state*."""
     return MappingProxyType({key: _verdict(record, rules) for key, record in state.items()})
 
 

@@ -281,6 +281,5 @@ class HcaLoop(PeriodicLoop):
         self._monitor = monitor
 
     def step(self) -> float:
-        """Look once."""
         self._monitor.look()
         return self._monitor.pause_s

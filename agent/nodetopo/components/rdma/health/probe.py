@@ -74,7 +74,6 @@ class HcaProbe:
         self.listing: frozenset[str] | None = None
 
     def look(self, known: Sequence[KnownHca]) -> Mapping[str, HcaSighting]:
-        """Return the sightings of the *known* HCAs, by key."""
         listing = self._names()
         if listing != self.listing:
             self._refused.clear()  # a new driver can refuse less

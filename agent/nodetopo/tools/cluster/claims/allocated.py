@@ -55,7 +55,6 @@ class Allocated:
         self.gpus = tuple(sorted({gpu for each in self.given for gpu in each.gpus}))
 
     def explained(self, node: str | None) -> Explained:
-        """Return the explanation of the claim."""
         gone = ["/".join(each.key) for each in self.given if each.published is None]
         unknown = [f"{name} is in no slice of its node" for name in gone]
         explained = Explained(
@@ -216,7 +215,6 @@ class Allocated:
                 yield hca, None, None
 
     def _why(self, better: Set, free: Sequence[int]) -> Iterator[str]:
-        """Yield why the allocator did not take the *better* set."""
         yield "the allocator compares no sets: it takes the first devices that meet the claim"
         for request in self._asking():
             path = request.name if request.matched is None else f"{request.name}/{request.matched}"

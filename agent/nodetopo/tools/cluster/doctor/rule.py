@@ -35,7 +35,6 @@ class ClusterRule(Claim):
 
     @property
     def command(self) -> str:
-        """The command that runs it."""
         return "doctor"
 
     @property

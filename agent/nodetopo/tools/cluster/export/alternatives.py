@@ -109,7 +109,6 @@ class Layout:
 
     @cached_property
     def terms(self) -> Terms:
-        """The terms of placement."""
         return Terms(facts(self._snapshot))
 
     @cached_property
@@ -270,7 +269,6 @@ class _List:
         return best, place, new
 
     def _cost(self, each: Alternative) -> dict[int, float]:
-        """Return what *each* costs in the states that it can be satisfied in."""
         known = self._costs.get(each)
         if known is None:
             known = {}

@@ -111,7 +111,6 @@ class Claims:
         return not snapshot.data_directs and not is_virtual
 
     def spec(self, size: int) -> Mapping[str, Any]:
-        """Return the claim for *size* GPUs."""
         if not 1 <= size <= self.most:
             raise InputError(f"cannot claim {size} GPUs", f"this machine allows 1 to {self.most}")
         is_paired = self._options.nic_driver is not None and self.has_pairs

@@ -32,7 +32,6 @@ class ClaimOptions:
 
     @property
     def drivers(self) -> Drivers:
-        """Whose devices are claimed."""
         return Drivers(gpus=self.driver, nics=self.nic_driver, cpus=self.cpu_driver)
 
     @property

@@ -62,7 +62,6 @@ def shape_remarks(
 
 
 def use_remarks(options: ClaimOptions) -> Iterator[Remark]:
-    """Yield how to use the claims."""
     if options.form != PLAIN:
         yield hint("Kueue and KAI refuse alternatives: for them use --form plain")
     if options.driver == DRIVER and options.form == PLAIN:

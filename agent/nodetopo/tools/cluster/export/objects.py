@@ -14,12 +14,10 @@ MAX_KEY = 316
 
 
 def always(_options: ExportOptions) -> bool:
-    """Return true."""
     return True
 
 
 def never(_options: ExportOptions) -> bool:
-    """Return false."""
     return False
 
 
