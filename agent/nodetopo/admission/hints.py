@@ -48,8 +48,3 @@ class Choices:
 Hints: TypeAlias = Mapping[str, Choices | None]
 """Resource → its hints; ``None`` for no preference. A manager without a preference for anything
 returns no resource at all."""
-
-
-def narrowness(mask: int) -> tuple[int, int]:
-    """Return the sort key by which the kubelet calls a set narrower: fewer nodes, then lower."""
-    return mask.bit_count(), mask

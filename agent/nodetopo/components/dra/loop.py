@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from nodetopo.backoff import API_RETRY_S, Backoff
-from nodetopo.components.dra.conditions import ConditionsKeeper
+from nodetopo.components.dra.conditions import ConditionsKeeper, ForeignDevices
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.driver.claims import claim_reader
 from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
 from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, DraServicer
-from nodetopo.components.dra.foreign import ForeignDevices
 from nodetopo.components.dra.form import SETS, form
 from nodetopo.components.dra.held import TIMEOUT_S, HeldDevices
 from nodetopo.components.dra.notices import DraNotices

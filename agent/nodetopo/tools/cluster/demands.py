@@ -8,8 +8,7 @@ from nodetopo.formats.fields import dig, full_name, mappings, text, whole
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubernetes import GPU_RESOURCE
 from nodetopo.tools.cluster import kinds
-from nodetopo.tools.cluster.cluster import Topology
-from nodetopo.tools.cluster.gang import Gang
+from nodetopo.tools.cluster.cluster import Gang, Topology
 from nodetopo.tools.cluster.kinds import ObjectKind
 
 # Gangs as KAI's PodGroups tell of them.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodetopo.formats.yaml_text import yaml_text
+from nodetopo.formats.yaml import yaml_text
 from nodetopo.kernel.settings.declare import default, key, variable
 from nodetopo.kernel.settings.nvidia.file import VERSION
 from nodetopo.kernel.settings.resolve import CHOOSING

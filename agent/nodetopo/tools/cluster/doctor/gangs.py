@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from nodetopo.checks.rule import Finding, Missing, Severity
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubernetes import MIG_RESOURCES, go_bool
-from nodetopo.tools.cluster.cluster import Cluster
+from nodetopo.tools.cluster.cluster import Cluster, Gang
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
     ClusterRule,
     cluster_rule,
 )
-from nodetopo.tools.cluster.gang import Gang
 from nodetopo.tools.cluster.node import ClusterNode, folded
 
 COUNT = "nvidia.com/gpu.count"
