@@ -28,7 +28,7 @@ from nodetopo.deviceplugin.host_nodes import (
 )
 from nodetopo.deviceplugin.settings import Feature, PluginSettings
 from nodetopo.errors import InputError
-from nodetopo.formats.json import load
+from nodetopo.formats.safe import load_json
 from nodetopo.model.snapshot import Snapshot
 
 _PREFIX = "nodetopo-"
@@ -226,7 +226,7 @@ class CdiFile:
     def _spec(self) -> Spec | None:
         """Return the specification on the host; ``None`` if there is none of our kind."""
         try:
-            spec = load(self._file.read().text or "")
+            spec = load_json(self._file.read().text or "")
         except ValueError:
             return None
         return spec if isinstance(spec, dict) and spec.get("kind") == self._kind else None

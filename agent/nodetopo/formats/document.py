@@ -9,6 +9,7 @@ that expands to a huge document is refused, and so is one that contains itself.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias
@@ -16,25 +17,15 @@ from typing import Any, NoReturn, TypeAlias
 import yaml
 
 from nodetopo.errors import InputError
-from nodetopo.formats import json
+from nodetopo.formats import safe
 from nodetopo.formats.yaml import LOADER, YAML_ERRORS, KubernetesLoader
 
-MAX_CHARACTERS = 2 << 20
-"""Largest text; the API server takes objects of 1.5 MiB (etcd's ``--max-request-bytes``)."""
-
-MAX_NODES = 100_000
-"""Most scalars, lists and maps, those that aliases repeat included: a second of work. Real
-manifests have a few thousand; a text of 2 MiB that lists single letters has a million."""
-
 MAX_KUBELET_NODES = 10_000
-"""The same of the kubelet's files; a configuration that states every field and gate has 500."""
+"""Of the kubelet's files; a configuration that states every field and gate has 500."""
 
 MAX_MIGRATED_NODES = 30_000
 """The same of files to migrate from; the values of NVIDIA's operator have 1,000. Each unknown key
 is compared with the known ones, which takes a third of a millisecond."""
-
-MAX_DEPTH = 64
-"""Deepest nesting. The pod template in a CronJob lies 12 deep; PyYAML's C parser recurses."""
 
 MAX_CONFIGURATION_BYTES = 1 << 16
 """Size of a configuration file: some twenty times NVIDIA's longest example, a second for PyYAML."""
@@ -221,7 +212,7 @@ class Value:
 
 def load_all(
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     loader: Any = KubernetesLoader,
@@ -236,17 +227,12 @@ def load_all(
     Raises:
         ValueError: not YAML, or beyond a limit. The message says what, and in which line.
     """
-    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
-        try:
-            return [json.load(text, may_repeat=may_repeat)]  # JSON indented by tabs is no YAML
-        except ValueError:
-            pass
-    return _checked(text, max_nodes, lambda: list(yaml.load_all(text, Loader=loader)), may_repeat)
+    return _loaded(text, max_nodes, may_repeat=may_repeat, loader=loader)
 
 
 def load(
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     loader: Any = KubernetesLoader,
@@ -255,21 +241,27 @@ def load(
 
     The rest is not parsed, as sigs.k8s.io/yaml does not: a file can end in ``---``.
     """
-    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
-        try:
-            return json.load(text, may_repeat=may_repeat)  # JSON indented by tabs is no YAML
-        except ValueError:
-            pass
-    documents = _checked(
-        text, max_nodes, lambda: [next(yaml.load_all(text, Loader=loader), None)], may_repeat, 1
-    )
-    return documents[0]
+    documents = _loaded(text, max_nodes, may_repeat=may_repeat, loader=loader, most=1)
+    return documents[0] if documents else None
+
+
+def _loaded(
+    text: str, max_nodes: int, *, may_repeat: bool, loader: Any, most: int | None = None
+) -> list[Any]:
+    if text.lstrip().startswith(("{", "[")) and len(text) <= safe.YAML.characters:
+        with suppress(ValueError):  # JSON indented by tabs is no YAML
+            return [safe.load_json(text, may_repeat=may_repeat)]
+
+    def build() -> list[Any]:
+        return list(islice(yaml.load_all(text, Loader=loader), most))
+
+    return _checked(text, max_nodes, build, may_repeat, most)
 
 
 def read_values(
     file: str,
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     most: int | None = None,
@@ -337,8 +329,7 @@ def _checked(
     most: int | None = None,
 ) -> list[Any]:
     """Return what *build* makes of *text*, whose documents (the first *most*) are within limits."""
-    if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
+    safe.YAML.check_size(text)
     try:
         events = yaml.parse(text, Loader=LOADER)
         if most is not None:
@@ -377,12 +368,12 @@ class _OpenCollection:
 
 
 def check_weight(
-    events: Iterable[yaml.Event], max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+    events: Iterable[yaml.Event], max_nodes: int = safe.YAML.nodes, *, may_repeat: bool = False
 ) -> None:
     """Count the nodes that *events* build, aliases resolved, and look for repeated keys.
 
     Raises:
-        BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
+        BeyondLimitsError: more than *max_nodes*, deeper than the limit, an alias inside
             the node that it repeats, or, unless *may_repeat*, a key that a map repeats. (The
             composer refuses an alias without an anchor.)
     """
@@ -410,8 +401,8 @@ def check_weight(
                 nodes += 1
         if nodes > max_nodes:
             problem = problem or f"more than {max_nodes} nodes, aliases resolved"
-        elif len(stack) > MAX_DEPTH:
-            problem = problem or f"nested more than {MAX_DEPTH} deep"
+        elif len(stack) > safe.YAML.depth:
+            problem = problem or f"nested more than {safe.YAML.depth} deep"
         if problem:
             mark: Any = event.start_mark
             raise BeyondLimitsError(problem=problem, problem_mark=mark)
