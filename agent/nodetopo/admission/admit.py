@@ -236,7 +236,7 @@ def _unknown_of(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
 def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
     """Return the NUMA nodes of the GPUs that a running pod has by claims, by container.
 
-    A container is missing where they are not known.
+    A container is missing where they are unknown.
     """
     places = ClaimedGpus(snapshot)
     found = {}

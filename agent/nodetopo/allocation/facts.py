@@ -76,7 +76,7 @@ class Facts:
     """The machine as the score sees it; every tuple is by position of the GPU."""
 
     indices: tuple[int, ...]  # NVML's, ascending
-    # Usable NVLinks of each pair; 0 where there is none, none known, or MIG is on.
+    # Usable NVLinks of each pair; 0 if there is none, none known, or MIG is on.
     links: tuple[tuple[int, ...], ...]
     rates: tuple[tuple[int, ...], ...]  # MB/s of one NVLink of each pair, one direction
     # Of each pair, 0.1 GB/s, over NVLink where there is any, else PCIe.

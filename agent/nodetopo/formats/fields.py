@@ -26,7 +26,7 @@ MAX_DIGITS = 64
 
 
 def dig(value: Any, *path: str) -> Any:
-    """Return the value at *path* in a JSON value; None where there is none."""
+    """Return the value at *path* in a JSON value; None if there is none."""
     for name in path:
         if not isinstance(value, Mapping):
             return None
@@ -35,13 +35,13 @@ def dig(value: Any, *path: str) -> Any:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at *path*; None where there is none, or an empty one."""
+    """Return the text at *path*; None if there is none, or an empty one."""
     inner = dig(value, *path)
     return inner if isinstance(inner, str) and inner else None
 
 
 def whole(value: Any, *path: str) -> int | None:
-    """Return the integer at *path*; None where there is none."""
+    """Return the integer at *path*; None if there is none."""
     inner = dig(value, *path)
     return inner if type(inner) is int else None  # `type`, not isinstance: True is no number here
 

@@ -50,7 +50,7 @@ def body_of(
 
 
 def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object *name* of *whole*, empty where there is none."""
+    """Return the object *name* of *whole*, empty if there is none."""
     value = whole.get(name) or {}
     if not isinstance(value, dict):
         raise _broken(name, "no object")
@@ -66,7 +66,7 @@ def moment(value: object) -> datetime | None:
 
 
 def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the objects in the list *name* of *whole*, empty where there is no such list."""
+    """Return the objects in the list *name* of *whole*, empty if there is no such list."""
     value = whole.get(name) or []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise _broken(name, "no list of objects")

@@ -98,7 +98,7 @@ _EMPTY: tuple[Any, ...] = (None, False, 0, "", "0s", {}, [])
 """Go's output for unset fields."""
 
 Keys = Mapping[str, Any]
-"""Keys of an object → the keys of the object inside; empty where there are none to check."""
+"""Keys of an object → the keys of the object inside; empty if there are none to check."""
 
 
 def _keys(words: str, **inner: Keys) -> Keys:

@@ -152,7 +152,7 @@ def gid_index(gids: Sequence[Gid]) -> int | None:
     """Return the index of the GID that NCCL since 2.21 would choose of a RoCE port's table.
 
     The rule of ncclIbGetGidIndex (NVIDIA/nccl 2.21.5, ``src/transport/net_ib.cc``) with its
-    defaults: the first RoCE v2 entry with an IPv4 address. ``None`` where there is none, or where
+    defaults: the first RoCE v2 entry with an IPv4 address. ``None`` if there is none, or where
     the type of an entry that could come first is not known.
     """
     for gid in sorted(gids, key=lambda gid: gid.index):

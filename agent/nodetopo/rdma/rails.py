@@ -156,7 +156,7 @@ def no_cards(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
 
 
 def layer_of(hca: Hca) -> LinkLayer | None:
-    """Return what *hca* speaks, by its active ports if any are; ``None`` where it is not known."""
+    """Return what *hca* speaks, by its active ports if any are; ``None`` if unknown."""
     layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
         port.layer for port in hca.ports
     ]

@@ -171,7 +171,7 @@ def name_of(device: Gpu | Hca | DataDirect) -> str:
 
 
 def group_of(device: Gpu | Hca | DataDirect) -> int | None:
-    """Return the IOMMU group of a device; ``None`` without one, or where it is not known."""
+    """Return the IOMMU group of a device; ``None`` without one, or if unknown."""
     return None if device.function is None else device.function.iommu_group
 
 

@@ -40,7 +40,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """Rows and columns are *devices* in order; a cell is ``None`` where it is unknown."""
+    """Rows and columns are *devices* in order; a cell is ``None`` if unknown."""
 
     devices: tuple[Device, ...]
     cells: tuple[tuple[str | None, ...], ...]

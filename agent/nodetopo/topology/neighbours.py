@@ -89,7 +89,7 @@ def served_by_dra(
     A class that names no driver counts where a driver has GPUs.
 
     Args:
-        classes: all DeviceClasses; empty where they are not known.
+        classes: all DeviceClasses; empty if unknown.
     """
     gpus: dict[str, str] = {}
     drivers = set()

@@ -144,7 +144,7 @@ class ClaimedGpus:
         return is_known or any("=MIG-" in name for name in claimed.cdi_devices)
 
     def hca(self, claimed: ClaimedDevice) -> int | None:
-        """Return the position of the HCA that *claimed* is; ``None`` where it is not known."""
+        """Return the position of the HCA that *claimed* is; ``None`` if unknown."""
         device = self._devices.get(claimed.key)
         return None if device is None else hca_of(device, self._snapshot)
 

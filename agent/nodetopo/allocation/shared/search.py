@@ -220,7 +220,7 @@ class _Solution:
         self._roomiest = sorted(positions(self._able), key=lambda gpu: -choice.free[gpu])
 
     def cost(self) -> int | None:
-        """Return the cost of the best set, ``None`` where there is none."""
+        """Return the cost of the best set, ``None`` if there is none."""
         _, best = self._within(self._root)
         return None if best is None else best - self._layout.put("left", self._choice.needed)
 

@@ -49,7 +49,7 @@ def form(
     """Return the form for a cluster.
 
     Args:
-        release: of the API server, major and minor; ``None`` where it is unknown, which counts as
+        release: of the API server, major and minor; ``None`` if unknown, which counts as
             a release before :data:`CHEAP_COUNTERS`.
         wanted: the setting ``dra-devices``: ``auto``, ``gpus`` or ``sets``.
         sizes: the setting ``dra-set-sizes``; empty for the usual ones.

@@ -49,12 +49,12 @@ class ServedFields:
 
     @property
     def version(self) -> str | None:
-        """The version, such as ``v1.36.3``; ``None`` where it is unknown."""
+        """The version, such as ``v1.36.3``; ``None`` if unknown."""
         return self._version
 
     @property
     def release(self) -> tuple[int, int] | None:
-        """Its major and minor number; ``None`` where they are unknown."""
+        """Its major and minor number; ``None`` if unknown."""
         return self._release
 
     @property

@@ -25,7 +25,7 @@ HCAS_FILE = "hcas.json"
 class SavedHcas:
     """What outlives the process."""
 
-    # Lost ones included, without what every scan reads anew.
+    # Lost ones included, without what every scan reads again.
     known: Annotated[tuple[KnownHca, ...], Count(0, MAX_HCAS)] = ()
     # By key, without those on which nothing is to be said.
     records: Mapping[str, HcaRecord] = field(default_factory=dict)

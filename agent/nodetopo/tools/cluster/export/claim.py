@@ -79,7 +79,7 @@ class Claims:
 
     @property
     def numa_sizes(self) -> tuple[int, ...]:
-        """How many GPUs each NUMA node has; empty where that is not known of all."""
+        """How many GPUs each NUMA node has; empty if unknown of all."""
         masks = self._layout.places.get(NUMA_NODE, ())
         return tuple(mask.bit_count() for mask in masks)
 
