@@ -82,8 +82,8 @@ class PodAdmission:
     # Each of which alone would make it fit, smallest first, or where none does, pairs of changes;
     # filled by `admission.suggestions.with_changes`.
     changes: tuple[str, ...] = ()
-    # The pods of the manifest, as `namespace/name`, beside which the node has no place for it;
-    # empty where it is admitted beside all before it, or not at all.
+    # The pods of the manifest, as `namespace/name`, alongside which the node has no place for it;
+    # empty where it is admitted alongside all before it, or not at all.
     not_beside: tuple[str, ...] = ()
     # The pods of the manifest, as `namespace/name`, beside which the scheduler keeps it, and beside
     # which the answer is. No changes are looked for there.
@@ -114,7 +114,7 @@ def admit(
 ) -> Admission:
     """Admit *pods* one after the other, each on what those before it left.
 
-    A pod that has no place beside them but fits the node without them is admitted alone: another
+    A pod that has no place alongside them but fits the node without them is admitted alone: another
     node takes it, and the pods after it find this one as it was. Of a pod with replicas as many
     are admitted as the node takes.
 

@@ -20,7 +20,7 @@ one, off each other's node."""
 
 Mates = Callable[[int], tuple[tuple[int, ...], ...]]
 """Returns for the pod at a position, for each condition, the positions of the pods of which the
-scheduler puts it beside one."""
+scheduler puts it alongside one."""
 
 
 def no_mates(_at: int) -> tuple[tuple[int, ...], ...]:
@@ -85,9 +85,9 @@ class Occupied:
         self._prefer, self._most, self._apart, self._mates = prefer, most, apart, mates
 
     def place(self, number: int, pod: Pod, uid: str) -> Placed:
-        """Admit *pod*, at position *number*, and its replicas: beside the others, else alone.
+        """Admit *pod*, at position *number*, and its replicas: alongside the others, else alone.
 
-        Alone is with the pods beside which the scheduler keeps it. If one of those is admitted
+        Alone is with the pods alongside which the scheduler keeps it. If one of those is admitted
         alone itself, the pod goes with it.
 
         A pod that is only admitted alone, or not at all, leaves no trace.

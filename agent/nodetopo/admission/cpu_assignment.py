@@ -168,7 +168,7 @@ def take_spread(
 
     Option ``distribute-cpus-across-numa``, as the kubelet does it and not as it means to: the
     combinations of four, six and more nodes that it remembers share memory with those that it
-    tries after them, so the last node of the best one may become another.
+    tries after them, so the last node of the best one can become another.
 
     Args:
         group: CPUs that are given together.
@@ -301,7 +301,7 @@ class _CpuAccumulator:
 
 @dataclass(slots=True)
 class _Slice:
-    """The first *length* items of a list that others may write to, as a slice of Go."""
+    """The first *length* items of a list that others can write to, as a slice of Go."""
 
     items: list[int]
     length: int

@@ -121,7 +121,7 @@ class Devices:
     def _choose(
         self, reused: frozenset[str], wanted: int, mask: int | None, prefer: Preference
     ) -> frozenset[str]:
-        """Return the devices to give beside those *reused* from init containers."""
+        """Return the devices to give alongside those *reused* from init containers."""
         available, needed = self.available, wanted - len(reused)
         if len(available) < needed:
             problem = f"requested number of devices unavailable for {self.resource}"
@@ -165,7 +165,7 @@ def devices_of(
 
     PodResources has the healthy devices and their NUMA nodes, the checkpoint who holds which. A
     resource that neither knows is not a device plugin's, unless the node has it all the same: all
-    its devices may be broken.
+    its devices might be broken.
     """
     wanted = sorted(resources)
     if not wanted:

@@ -23,7 +23,7 @@ class SizeAdmission:
     size: int
     admitted: bool | None  # None where an input is missing
     reason: str | None = None  # of a rejection, as in the pod's status
-    # Of the merged hint; None where the devices may come from any node, or the pod is not admitted.
+    # Of the merged hint; None where the devices can come from any node, or the pod is not admitted.
     numa_nodes: tuple[int, ...] | None = None
     missing: tuple[str, ...] = ()  # what a verdict would need
 

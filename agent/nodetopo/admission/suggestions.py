@@ -58,13 +58,13 @@ def with_changes(
 ) -> Admission:
     """Return *admission* with the changes that would have admitted its rejected pods.
 
-    A pod of very many containers, or the last of very many pods, may be left without some, or any:
+    A pod of very many containers, or the last of very many pods, can be left without some, or any:
     the search ends after :data:`WORK` steps.
 
     Args:
         snapshot, pods, prefer: those that *admission* came from. Each change is tried on the node
             without the other pods: a pod that has a place there is not rejected, unless the
-            scheduler keeps it beside others, and none is looked for then.
+            scheduler keeps it alongside others, and none is looked for then.
     """
     numbers = [
         at
@@ -350,7 +350,7 @@ class Breakpoints:
     installed: Mapping[int, int] = field(default_factory=dict)
 
     def less(self) -> list[int]:
-        """Return smaller amounts that may be admitted, the nearest first."""
+        """Return smaller amounts that might be admitted, the nearest first."""
         tops = self._tops if self.room is None else {*self._tops, self.room}
         below = {
             self._down(min(top - shift, self.requested - 1))
@@ -360,7 +360,7 @@ class Breakpoints:
         return sorted((amount for amount in below if amount > 0), reverse=True)[:MOST_STEPS]
 
     def more(self) -> list[int]:
-        """Return larger amounts that may be admitted, nearest first; they take more NUMA nodes."""
+        """Return larger amounts to try, nearest first; they take more NUMA nodes."""
         tops, most = {0, *self._tops}, max(self.installed.values(), default=0)
         above = {
             self._up(max(top - shift, self.requested) + 1) for top in tops for shift in self._shifts
@@ -439,7 +439,7 @@ def _of_sets(amounts: Mapping[int, int]) -> _BySize:
 def _near_sets(counts: Mapping[int, int]) -> _BySize:
     """Return the numbers of devices near all sets, of *counts* by the nodes of a device.
 
-    Where a device is near several, all numbers that a set may be near.
+    Where a device is near several, all numbers that a set can be near.
     """
     near = {mask: count for mask, count in counts.items() if mask}
     if all(mask.bit_count() == 1 for mask in near):

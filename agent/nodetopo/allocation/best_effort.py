@@ -77,7 +77,7 @@ class BestEffort:
     ) -> tuple[str | None, ...]:
         """Return the answer of the policy to ids in the order given.
 
-        ``None`` is a device that does not exist: the policy pads its list and may hand out the
+        ``None`` is a device that does not exist: the policy pads its list and can hand out the
         padding, which crashes NVIDIA's plugin. The answer is empty where the policy has none.
 
         Raises:

@@ -58,7 +58,7 @@ that a supported driver serves (NVIDIA driver release notes, branch 580).
 """
 
 NEWEST_PCIE = 7
-"""The newest generation that PCI-SIG has published; a file may claim any."""
+"""The newest generation that PCI-SIG has published; a file can claim any."""
 
 Square = Sequence[Sequence[int]]
 """A value for every pair of positions; the diagonal has no meaning."""
@@ -251,7 +251,7 @@ def _slot_rates(snapshot: Snapshot) -> list[int]:
     """Return the MB/s that the PCIe link of each GPU carries with the lanes that it trained to.
 
     Where the width is unknown, the narrowest of the node counts. A GPU with NVLinks to its CPU
-    (POWER9: 2 lanes beside them; Grace) does not depend on its lanes.
+    (POWER9: 2 lanes alongside them; Grace) does not depend on its lanes.
     """
     gpus = snapshot.gpus
     known = [gpu.pcie.width for gpu in gpus if gpu.pcie and gpu.pcie.width]

@@ -287,7 +287,7 @@ class Symmetry:
 
     GPUs of a class have the same links to all others and are on one NUMA node and socket, so
     exchanging them changes neither the bandwidth nor the span of a set. HCAs and partitions are
-    not considered; they may differ within a class.
+    not considered; they can differ within a class.
     """
 
     def __init__(self, facts: Facts, *, is_known: bool = True) -> None:

@@ -71,8 +71,8 @@ NOT_OF_TWO = frozenset({"pair_bandwidth_gb_s"})
 def terms_for(policy: Policy, size: int, *, with_hcas: bool = False) -> tuple[str, ...]:
     """Return the terms that *policy* compares for requests of *size* GPUs.
 
-    *with_hcas*: the container may get HCAs too, so that these come before what is left to others.
-    Then, and under ``nic-required``, a pod with one GPU may be a rank of a larger job.
+    *with_hcas*: the container can get HCAs too, so that these come before what is left to others.
+    Then, and under ``nic-required``, a pod with one GPU can be a rank of a larger job.
     """
     order = TERMS[policy]
     if with_hcas:

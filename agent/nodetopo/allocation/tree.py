@@ -45,7 +45,7 @@ class Node:
 
 def tree(facts: Facts) -> Node | None:
     """Return the group of all GPUs, ``None`` where the groups of the machine do not nest."""
-    # Where a GPU has NVLinks to two others, sets may have several rings: a mesh.
+    # Where a GPU has NVLinks to two others, sets can have several rings: a mesh.
     is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
     if not facts.indices or is_mesh:
         return None

@@ -36,7 +36,7 @@ class FileContent:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no file: a missing directory has none, and a closed one may."""
+        """Whether there is no file: a missing directory has none, and a closed one might."""
         return self.data is None and self.problem is None
 
     @property

@@ -85,7 +85,7 @@ class Entries:
         self._seen: tuple[int, ...] | None = None
 
     def may_have_changed(self) -> bool:
-        """Return whether an entry may have been created or removed since the last call.
+        """Return whether an entry might have been created or removed since the last call.
 
         The kernel stamps directories with its tick (1…10 ms), so a second change in the tick of the
         first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.

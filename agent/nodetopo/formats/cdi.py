@@ -223,7 +223,7 @@ def _node_fault(node: Mapping[str, Any], path: str, found: HostNode, host: Host)
 def _shaped(value: Any, shape: Shape, at: str) -> Any:
     """Return *value* with all fields of *shape*, those that it lacks empty, as Go fills a struct.
 
-    Scalars for a text become one, as sigs.k8s.io/yaml makes them; names of fields may be in any
+    Scalars for a text become one, as sigs.k8s.io/yaml makes them; names of fields can be in any
     case, as encoding/json has it.
     """
     match shape:
@@ -279,7 +279,7 @@ def _object(value: Any, shape: Mapping[str, Shape], at: str) -> Any:
 def _checked_version(spec: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Return the version of *spec*; ``None`` for one after the last that is known here.
 
-    A runtime with a newer library than the one described here may know it.
+    A runtime with a newer library than the one described here can know it.
     """
     match = _VERSION.fullmatch(spec["cdiVersion"])
     version = (int(match[1]), int(match[2]), int(match[3])) if match else None

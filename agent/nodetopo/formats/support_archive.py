@@ -3,7 +3,7 @@
 ``manifest.json`` lists the other files with their SHA-256; ``snapshot.json`` is what readers take.
 The bytes depend on the files and the time alone: names are sorted, owners and modes fixed.
 
-An archive may come from a stranger: nothing is extracted to disk, only regular files with plain
+An archive can come from a stranger: nothing is extracted to disk, only regular files with plain
 names are taken, and sizes are bounded before and after decompression.
 """
 

@@ -32,7 +32,7 @@ _NEWEST = ""
 _OK = (200, 201)
 
 _UNKNOWN = 500
-"""From this HTTP status on, the write may have succeeded all the same: 504 means just that."""
+"""From this HTTP status on, the write might have succeeded all the same: 504 means just that."""
 
 _LABELS = ("metadata", "labels")
 
@@ -116,7 +116,7 @@ class AppliedObject:
 
     def _get(self) -> Answer:
         api, asked = self._connect(), self._version
-        # In case this fails: a restored etcd may never reach the seen version.
+        # In case this fails: a restored etcd might never reach the seen version.
         self._version = asked if asked == _NEWEST else _FROM_CACHE
         get = api.get if self._is_whole else api.get_metadata
         answer = get(self._path, {"resourceVersion": asked})

@@ -50,7 +50,7 @@ MAX_LIST = 8 << 20
 
 LEAST_RATE = 256 << 10
 """Bytes/s of a larger list, which only commands ask for: at this rate, with :data:`TIMEOUT_S` in
-addition, it may take as long as it needs."""
+addition, it can take as long as it needs."""
 
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal of a watch; a Status object has some hundred."""
@@ -82,7 +82,7 @@ class NotServed(Refused):
 
 
 class Invalid(ApiUnavailable):
-    """The API server rejects the query: its feature may be off."""
+    """The API server rejects the query: its feature might be off."""
 
 
 class Expired(Exception):  # noqa: N818 - a state of the watch

@@ -56,7 +56,7 @@ class SliceWatch(Watch):
 
     @property
     def connections(self) -> int:
-        """Number of started watches: each may reach another API server."""
+        """Number of started watches: each can reach another API server."""
         return self._connections
 
     @property

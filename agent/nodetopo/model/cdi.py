@@ -44,7 +44,7 @@ class CdiSpec:
     # What a container runtime cannot apply on this host, or applies to no effect.
     faults: tuple[CdiFault, ...] = ()
     # Host paths of device nodes, hooks and the driver's libraries that could not be looked up, so
-    # that `faults` may be incomplete.
+    # that `faults` might be incomplete.
     unseen: tuple[str, ...] = ()
 
     def fault_of(self, device: str, driver: str | None) -> str | None:

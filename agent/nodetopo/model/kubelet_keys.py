@@ -27,7 +27,7 @@ MAX_ODD_KEYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddKey:
-    """A key of a file that the kubelet may ignore."""
+    """A key of a file that the kubelet can ignore."""
 
     key: str  # as written, or its beginning where it is very long
     within: str = ""  # path of its object, such as reservedMemory[0]; empty at the top

@@ -80,7 +80,7 @@ class HugePages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaNode:
-    """One NUMA node as the kernel numbers it; ids may be sparse."""
+    """One NUMA node as the kernel numbers it; ids can be sparse."""
 
     id: NumaId
     cpus: CpuSet  # empty for a memory-only node (a GPU's memory on Grace)

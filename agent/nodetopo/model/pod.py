@@ -139,8 +139,8 @@ def pool(pod: Pod) -> CpuSet | None:
 def at_once(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, int]:
     """Return the most that containers of *pod* hold of each resource at any one time.
 
-    Init containers run one by one, beside the sidecars that started before them; app containers
-    run beside all sidecars (KEP-753; k8s.io/component-helpers 1.36
+    Init containers run one by one, alongside the sidecars that started before them; app containers
+    run alongside all sidecars (KEP-753; k8s.io/component-helpers 1.36
     resource.AggregateContainerRequests). Resources are in the order of their first mention.
 
     Args:

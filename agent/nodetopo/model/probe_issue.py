@@ -68,7 +68,7 @@ class ProbeIssue:
 
     @property
     def hides_gpus(self) -> bool:
-        """Whether a node without GPUs may have some: NVML did not answer, or a file names none."""
+        """Whether a node without GPUs might have some: NVML did not answer, or a file has none."""
         return self.is_whole or self.subject == GPUS
 
     @property

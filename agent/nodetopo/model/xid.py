@@ -275,7 +275,7 @@ OTHER = 0
 
 
 MAX_CODES = 256
-"""Most different codes of one GPU, beside those of the table, that are told apart."""
+"""Most different codes of one GPU, alongside those of the table, that are told apart."""
 
 
 REPEATED = frozenset({13, 31})
@@ -325,7 +325,7 @@ def xid(code: int) -> Xid:
 def counted_code(code: int, known: Collection[int]) -> int:
     """Return *code*, or :data:`OTHER` where *known* codes of a GPU leave no room for it.
 
-    The driver sends what the hardware says, which may be anything; codes of the table always
+    The driver sends what the hardware says, which can be anything; codes of the table always
     have room.
     """
     has_room = code in TABLE or code in known or len(known) < MAX_CODES

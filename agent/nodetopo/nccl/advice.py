@@ -329,7 +329,7 @@ def _gdr_level(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> 
     places = {hca.name: at for at, hca in enumerate(snapshot.hcas or ())}
     best: dict[str, NcclPath] = {}
     for gpu in gpus:
-        # Towards the GPU: from it NCCL may relay through another GPU, for which the same holds.
+        # Towards the GPU: from it NCCL can relay through another GPU, for which the same holds.
         rows = [f"NIC{places[hca.name]}" for hca in hcas if hca.name in places]
         types = [paths[row, gpu.name].type for row in rows if (row, gpu.name) in paths]
         if types:

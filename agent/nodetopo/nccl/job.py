@@ -17,7 +17,7 @@ itself, as it does without the variable. Where each is read, and how:
 * ``VLLM_GPU_NIC_PCIE_MAPPING``: vllm-project/vllm 0.23,
   ``vllm/v1/executor/vllm_net_devices.py``: ``GPU=NIC`` by comma, both as PCI addresses. A worker
   whose GPU is not in it ends with an error, and so does every worker where
-  ``VLLM_NIC_SELECTION_VARS`` is not set beside it.
+  ``VLLM_NIC_SELECTION_VARS`` is not set alongside it.
 
 GPUs stand in the order of their PCI addresses. A container numbers those that it sees from 0 in
 this order: CUDA with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and by default (``FASTEST_FIRST``) where
@@ -262,7 +262,7 @@ def vllm_selection(ports: JobPorts) -> str:
 
 
 def is_virtual_machine(snapshot: Snapshot) -> bool:
-    """Return whether the node is surely a virtual machine, which may hide switches."""
+    """Return whether the node is surely a virtual machine, which can hide switches."""
     by_cpu = snapshot.cpu is not None and snapshot.cpu.is_virtual
     by_host = snapshot.host is not None and snapshot.host.is_vm
     return bool(by_cpu or by_host)

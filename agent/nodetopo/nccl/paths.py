@@ -64,7 +64,7 @@ PXN_LIMIT = NcclPath.P2C
 """Farthest path between a relaying GPU and its NIC, with ``NCCL_PXN_C2C=1`` (paths.cc)."""
 
 _GDR_READ_CAPABILITY = 80
-"""Compute capability from which a NIC may read GPU memory whatever else uses PCIe."""
+"""Compute capability from which a NIC can read GPU memory whatever else uses PCIe."""
 
 
 def p2p_allowed(path: NcclPath, *, is_small_amd: bool, is_denied: bool) -> bool:

@@ -21,7 +21,7 @@ CHANNELS = 64
 """Most channels of a communicator (MAXCHANNELS, src/include/device.h)."""
 
 _RELAY_HOPS = 1
-"""A path may go through one GPU, as its second step over NVLink (NVB)."""
+"""A path can go through one GPU, as its second step over NVLink (NVB)."""
 
 _SMALL = 2
 """GPUs of an AMD machine up to which they reach each other over any distance."""

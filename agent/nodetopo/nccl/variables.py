@@ -376,7 +376,7 @@ REAL_ANSWERS: Mapping[str, str] = MappingProxyType(
 
 
 def is_foreign(name: str) -> bool:
-    """Return whether a program other than NCCL reads *name*, which may have NCCL's prefix."""
+    """Return whether a program other than NCCL reads *name*, which can have NCCL's prefix."""
     return not name.startswith(PREFIX) or name in ELSEWHERE or name.startswith(FAMILIES)
 
 

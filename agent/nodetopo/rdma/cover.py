@@ -10,8 +10,8 @@ How many pairs stay within a cluster depends only on how many of its HCAs are ta
 those serve one more: as many as it has GPUs, or as these HCAs can serve, whichever is fewer. A
 table of each cluster by these two numbers has the best choice for each, and the table of a cluster
 follows from those of its parts, as in the knapsack problem. Where distances are not a tree's, as a
-file may claim, all choices are tried if they are few; of more, what the tables give is balanced all
-the same, but may not be the nearest.
+file can claim, all choices are tried if they are few; of more, what the tables give is balanced all
+the same, but might not be the nearest.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ class SharingMode(StrEnum):
 
     ``shared``: every healthy HCA of the pool, whatever the number asked for, as from the shared
     plugin.
-    ``chosen``: the HCAs whose devices it was given; other containers may be given them as well.
+    ``chosen``: the HCAs whose devices it was given; other containers can be given them as well.
     ``exclusive``: the same, where each HCA is one device, and in one container at a time.
     """
 

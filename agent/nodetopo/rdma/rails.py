@@ -39,7 +39,7 @@ CHIP_GBPS: Mapping[tuple[str | None, str | None], int] = {
     ("14e4", "1760"): 400,  # BCM57608
 }
 """Gb/s of one port by vendor and device id (pci.ids; the vendors' product briefs). Boards can be
-slower, so it only tells what a chip may be."""
+slower, so it only tells what a chip can be."""
 
 _PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
 

@@ -41,7 +41,7 @@ class ServedByDra:
     held: frozenset[str] = frozenset()
     # Extended resource → DeviceClass that gives it to a driver of this node.
     resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    # A driver with unknown slices whose socket answers, or whose claims pods have; all GPUs may
+    # A driver with unknown slices whose socket answers, or whose claims pods have; all GPUs might
     # belong to it.
     suspect: str | None = None
 
@@ -131,7 +131,7 @@ def with_claims(
 
 
 def _drivers_of(each: Mapping[str, Any]) -> set[str]:
-    """Return the drivers that a class names; empty where it may be for any."""
+    """Return the drivers that a class names; empty where it can be for any."""
     expressions = (
         str(dig(selector, "cel", "expression")) for selector in mappings(each, "spec", "selectors")
     )

@@ -364,7 +364,7 @@ class _Operation:
 def mask_of(nodes: Iterable[int]) -> int:
     """Return the set of *nodes*; ids that the kubelet cannot represent share the bit above all.
 
-    A device plugin may report node -1: its devices then count as near a node that no machine has.
+    A device plugin can report node -1: its devices then count as near a node that no machine has.
     """
     bits = (node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
     return reduce(or_, (1 << bit for bit in bits), 0)

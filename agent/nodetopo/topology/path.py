@@ -87,7 +87,7 @@ def shared_hops(a: PciPath, b: PciPath) -> int:
 def _are_of_one_device(a: PciPath, b: PciPath) -> bool:
     """Return whether the paths end in functions of one device, below one bridge.
 
-    Files written by hand may give one address to devices at two places, which are then distinct.
+    Files written by hand can give one address to devices at two places, which are then distinct.
     """
     if not a.hops or not b.hops or a.root != b.root:
         return False

@@ -109,7 +109,7 @@ class ClaimedGpus:
         """Return the positions of the GPUs behind *claimed*, empty where it is no GPU.
 
         By the slice that publishes it, or else by the UUIDs in its CDI names. ``None`` where
-        neither is known of a driver whose devices may be GPUs.
+        neither is known of a driver whose devices might be GPUs.
         """
         device = self._devices.get(claimed.key)
         if device is not None and is_admin(device):

@@ -98,7 +98,7 @@ class HeldDevices:
         return self._problem
 
     def keep_up(self) -> None:
-        """Look if the devices may have changed, or the last look failed."""
+        """Look if the devices might have changed, or the last look failed."""
         stamp = sockets.identity(self._checkpoint)
         is_blind = stamp is None and not is_directory(self._checkpoint.parent)
         is_due = is_blind or self._clock() >= self._due

@@ -3,7 +3,7 @@
 Data flows one way: snapshot, health, prepared claims and devices held elsewhere → pool → slices.
 The order of devices depends on the claimed GPUs, so it is recomputed whenever the kubelet prepares
 or releases a claim. That lags the scheduler's decision by the start of a pod; until then the next
-claim is allocated by the previous order, which is valid but may not be the best.
+claim is allocated by the previous order, which is valid but might not be the best.
 """
 
 from __future__ import annotations

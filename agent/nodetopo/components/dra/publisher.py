@@ -63,7 +63,7 @@ class SlicePublisher:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the watch may lack recent writes; it catches up soon."""
+        """Whether the watch might lack recent writes; it catches up soon."""
         return bool(self._ahead)
 
     def publish(self, pool: Pool, groups: Sequence[Group], observed: Slices) -> None:
@@ -167,7 +167,7 @@ class SlicePublisher:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A write that the watch may not have shown yet."""
+    """A write that the watch might not have shown yet."""
 
     before: str | None  # the version in the watch at that time; None if the slice was missing
     stored: Mapping[str, Any] | None  # as the server stored it; None if it was deleted

@@ -67,7 +67,7 @@ def joined(late: Mapping[str, str], offered: Mapping[str, str]) -> Mapping[str, 
     """Return the pairs of a file that was read *late*, with those *offered* meanwhile.
 
     A GPU keeps the HCA that it is offered with, unless the file has it in the pair of a GPU that
-    was not offered: a running pod may have that.
+    was not offered: a running pod might have that.
     """
     first = {gpu: key for gpu, key in late.items() if gpu not in offered}
     taken = set(first.values())

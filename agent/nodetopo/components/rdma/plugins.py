@@ -111,7 +111,7 @@ class HcaPlugins:
     def remember(self, snapshot: Snapshot, known: Sequence[KnownHca] = ()) -> Snapshot:
         """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order.
 
-        *known* are HCAs of an earlier process, whose file may have been read late.
+        *known* are HCAs of an earlier process, whose file might have been read late.
         """
         keys = {hca.key for hca in self._known}
         late = tuple(hca for hca in known if hca.key not in keys)
@@ -173,7 +173,7 @@ class HcaPlugins:
     ) -> RdmaOffer:
         """Return the devices of *pools*, and remember which HCAs they have.
 
-        Before the places of GPUs are known, and with them the rails, a pool may have cards for
+        Before the places of GPUs are known, and with them the rails, a pool can have cards for
         storage: those are not kept.
         """
         before = {pool.resource: self._members.get(pool, frozenset()) for pool in pools}

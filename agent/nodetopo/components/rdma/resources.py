@@ -84,7 +84,7 @@ def offer_hcas(
 
     *taken* HCAs are in no pool, because each is paired with a GPU. *members* has, by resource, the
     keys of HCAs that were offered before: they stay, whatever a snapshot says of them, since pods
-    may have them; without a uverbs device they are Unhealthy.
+    can have them; without a uverbs device they are Unhealthy.
 
     *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place and
     counts as unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an

@@ -77,7 +77,7 @@ def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]
     """Return the settings that follow from the place where the daemon runs, with their origin."""
     try:
         is_there = RDMA_USUAL_PLACE.is_file()
-    except OSError:  # a closed directory may have one, and reading it says why that fails
+    except OSError:  # a closed directory might have one, and reading it says why that fails
         is_there = True
     if not is_there:
         return {}

@@ -270,7 +270,7 @@ def _verdict(figure: Figure, expected: Expected) -> tuple[Verdict, str | None]:
 
     Below the gate a figure fails; inside the expected range it passes; in between it warns up to
     1.05 of the gate, as Azure's checks do. Where the range is wide, one below the default warns.
-    A gate is for the messages that it was published for: smaller ones may meet it, but not fail.
+    A gate is for the messages that it was published for: smaller ones can meet it, but not fail.
     """
     if figure.is_wrong:
         return Verdict.FAIL, "wrong data arrived"

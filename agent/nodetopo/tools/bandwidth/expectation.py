@@ -160,7 +160,7 @@ def both_ways(one: Expected) -> Expected:
     if one.low is None or one.high is None or one.gate is None:
         return one
     share = 2 * published.BOTH_WAYS
-    # The bridge between two CPUs may carry no more in both directions than in one.
+    # The bridge between two CPUs can carry no more in both directions than in one.
     low = one.low if one.is_wide else share * one.low
     return replace(
         one,

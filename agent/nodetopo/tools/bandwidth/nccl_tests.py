@@ -127,7 +127,7 @@ def read(text: str) -> Log:
                 blank = runs.pop()
                 begun = blank.algorithms if begun == UNRESTRICTED else begun
             runs.append(_Run(name=program, line=number, algorithms=begun))
-            if sizes:  # of one process; there may be several
+            if sizes:  # of one process; there can be several
                 runs[-1].least_ranks = int(sizes["threads"]) * int(sizes["gpus"])
         if runs and (told := _RANKS.search(line)):
             runs[-1].least_ranks = max(runs[-1].least_ranks, int(told["ranks"]))

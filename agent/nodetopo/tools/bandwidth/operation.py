@@ -1,4 +1,4 @@
-"""The operations of nccl-tests, and the algorithms that NCCL may run them by.
+"""The operations of nccl-tests, and the algorithms that NCCL can run them by.
 
 Facts: the programs of NVIDIA/nccl-tests ``src/``; ``NCCL_ALGO`` and ``NCCL_NVLS_ENABLE`` in NCCL's
 page on environment variables; the messages of NVIDIA/nccl ``src/init.cc``, ``src/misc/param.cc``

@@ -124,7 +124,7 @@ def _operation(compared: Sequence[Compared], before: BandwidthTable | None) -> O
 
 
 def _other(result: Compared, operation: Operation) -> str | None:
-    """Return why *result* cannot stand beside sets of *operation*."""
+    """Return why *result* cannot stand alongside sets of *operation*."""
     test = result.figure.test
     if result.figure.kind is not Kind.SET or operation_of(test) in (None, operation):
         return None

@@ -170,7 +170,7 @@ def _entry(directory: str, line: str, number: int, rest: deque[tuple[int, str]])
     if value == "=" or value.startswith("= "):
         return Entry(path=path, content=f"{value[2:]}\n".encode())
     if value.startswith("-> "):
-        # The link must not lead out of the root. ``..`` may stand in front only: behind a name it
+        # The link must not lead out of the root. ``..`` can stand in front only: behind a name it
         # would climb from wherever a link of that name leads, which no reader of the text can see.
         target = value[3:]
         parts = target.split("/")

@@ -246,7 +246,7 @@ def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
 def _without_cut_name(
     legend: Mapping[str, tuple[LegendEntry, ...]], lines: Iterable[str]
 ) -> Mapping[str, tuple[LegendEntry, ...]]:
-    """Return the *legend* of *lines* without a final name that may be truncated.
+    """Return the *legend* of *lines* without a final name that might be truncated.
 
     A name ends in a number. Otherwise it is truncated; so is a name that is the others' prefix, as
     ``mlx5`` next to ``mlx5_0`` and ``mlx5_1``, and one that another row has.

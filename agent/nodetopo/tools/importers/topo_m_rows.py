@@ -239,7 +239,7 @@ def _rows(
     """Read one line for each device, in the order of the columns; return them and their end.
 
     Args:
-        is_open: whether the text ends without a line end, so that its last word may be truncated.
+        is_open: whether the text ends without a line end, so that its last word might be truncated.
     """
     rows: list[Row] = []
     end = last = start
@@ -289,7 +289,7 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
     """Yield the final *row* of the text, without possibly truncated parts.
 
     Args:
-        is_cut: whether the last word may be truncated.
+        is_cut: whether the last word might be truncated.
     """
     shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
     has_affinities = bool(

@@ -228,7 +228,7 @@ class PreparedClaims:
     def _unknown_claim(
         self, claim: ClaimReference, devices: Sequence[PreparedDevice]
     ) -> str | None:
-        """Return why a claim that is not known may have a GPU of *devices*; ``None`` if none has.
+        """Return why a claim that is not known might have a GPU of *devices*; ``None`` if none has.
 
         A device that this node no longer has can be any GPU's.
         """

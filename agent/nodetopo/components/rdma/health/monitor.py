@@ -159,7 +159,7 @@ class HcaHealthMonitor:
         """Take the result of a scan: the HCAs and their names.
 
         The scan also gives the first verdict on new HCAs, and on those of the file. Verdicts on
-        others come only from a look, as a scan may be old; without a probe, every scan gives
+        others come only from a look, as a scan might be old; without a probe, every scan gives
         verdicts. A repeated snapshot changes nothing.
         """
         with self._lock:
