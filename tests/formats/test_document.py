@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nodetopo.errors import InputError
 from nodetopo.formats.document import (
-    MAX_CHARACTERS,
     MAX_CONFIGURATION_ALIASES,
     MAX_CONFIGURATION_BYTES,
     Value,
@@ -22,6 +21,7 @@ from nodetopo.formats.document import (
     read_configuration,
     read_values,
 )
+from nodetopo.formats.safe import YAML
 from tests.kernel.settings.resolving import resolve
 
 SCALARS = st.one_of(
@@ -186,7 +186,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("- " * 65 + "a", "nested more than 64 deep in line 1"),
         ("a: &a\n- *a", "an alias inside what it stands for in line 2"),
         ("a: *b", "not YAML: found undefined alias in line 1"),
-        ("#" * (MAX_CHARACTERS + 1), "larger than 2 Mi characters"),
+        ("#" * (YAML.characters + 1), "larger than 2 Mi characters"),
         ("a: b\n\tc: d", "not YAML: found a tab character that violates indentation in line 2"),
         ("a: 1\nb: @", "not YAML: found character that cannot start any token in line 2"),
         ("a: !!int one", "not YAML: not a whole number in line 1"),

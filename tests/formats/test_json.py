@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from nodetopo.formats.json import MAX_CHARACTERS, MAX_NODES, load
+from nodetopo.formats.safe import JSON, load_json
 
 
 def test_a_document_within_the_limits_is_loaded() -> None:
     text = "[" * 64 + "1" + "]" * 64
-    found = load(text)
+    found = load_json(text)
     for _ in range(64):
         (found,) = found
     assert found == 1
@@ -23,18 +23,18 @@ def test_a_document_within_the_limits_is_loaded() -> None:
         ("[1]\n[2]", "not JSON: Extra data: line 2, column 1"),
         ("[" * 65 + "]" * 65, "nested more than 64 deep"),
         ('{"a":' * 65 + "1" + "}" * 65, "nested more than 64 deep"),
-        ("[" * MAX_NODES, "nested more than 64 deep"),
-        ("[" * (MAX_NODES + 1), "more than 200000 values"),
-        ("[" + "{}," * (MAX_NODES // 2) + "{}]", "more than 200000 values"),
+        ("[" * JSON.nodes, "nested more than 64 deep"),
+        ("[" * (JSON.nodes + 1), "more than 200000 values"),
+        ("[" + "{}," * (JSON.nodes // 2) + "{}]", "more than 200000 values"),
         ("[NaN]", "not JSON: NaN is no JSON number"),
         ("[-Infinity]", "not JSON: -Infinity is no JSON number"),
         ("[-1e400]", "not JSON: a number that is too large: -1e400"),
         (f"[{'9' * 5000}]", "not JSON: a number of thousands of digits"),
         ('{"a": {"b": 1, "b": 2}}', "not JSON: the key 'b' stands 2 times in one object"),
-        (" " * (MAX_CHARACTERS + 1), "larger than 4 Mi characters"),
+        (" " * (JSON.characters + 1), "larger than 4 Mi characters"),
     ],
     ids=range(14),
 )
 def test_invalid_json_is_refused_with_its_place(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
-        load(text)
+        load_json(text)

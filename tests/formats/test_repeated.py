@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodetopo.formats.repeated import repeated_keys
+from nodetopo.formats.document import repeated_keys
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import yaml
 
-from nodetopo.formats.yaml_text import yaml_text
+from nodetopo.formats.yaml import yaml_text
 
 DOCUMENTS: list[dict[str, object]] = [{"b": 1, "a": "one\ntwo\n"}, {"c": "x" * 40 + " " + "y" * 40}]
 

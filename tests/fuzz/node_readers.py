@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from nodetopo.formats import json as bounded_json
+from nodetopo.formats.safe import load_json
 from nodetopo.kernel.http.server import MetricsServer, serve_metrics
 from nodetopo.machines.bundled import machine
 from nodetopo.probes.host.cdi import cdi_specs
@@ -28,7 +28,7 @@ _STATES = {"cpu": cpu_state, "memory": memory_state, "devices": device_state}
 
 def kubelet_state(text: str) -> object:
     """Read a state file of one of the kubelet's managers: ``{"manager": …, "file": …}``."""
-    document = bounded_json.load(text)
+    document = load_json(text)
     decode = _STATES.get(str(document.get("manager"))) if isinstance(document, dict) else None
     if decode is None:
         raise ValueError("names no manager")

@@ -18,10 +18,9 @@ from nodetopo.cli.main import BAD_INPUT, COULD_NOT_TELL, FAILED, OK, main
 from nodetopo.components.gpus.health.saved import decode as decode_health
 from nodetopo.components.labels.levels_file import load_levels
 from nodetopo.errors import AgentError
-from nodetopo.formats import json as bounded_json
-from nodetopo.formats import toml
 from nodetopo.formats.document import load_all
 from nodetopo.formats.loader_cache import cached_libraries
+from nodetopo.formats.safe import load_json, load_toml
 from nodetopo.formats.signatures import Reader as FileReader
 from nodetopo.formats.signatures import log_form, other_form
 from nodetopo.kernel.settings.origin import ConfigFile
@@ -268,9 +267,9 @@ READERS: Mapping[str, Reader] = {
     "configz": _function(settings_from_configz),
     "metrics": _function(metrics_from_text, ValueError),
     "health": _function(decode_health),
-    "json": _function(bounded_json.load, ValueError),
+    "json": _function(load_json, ValueError),
     "yaml": _function(load_all, ValueError),
-    "toml": _function(toml.load, ValueError),
+    "toml": _function(load_toml, ValueError),
     "loader-cache": _function(_loader_cache),
     "kernel-log": _function(_kernel_log),
     "kernel": _function(_kernel),

@@ -7,7 +7,7 @@ from functools import cache
 from nodetopo.cli.output import Style
 from nodetopo.cli.topo.rows import legend
 from nodetopo.cli.topo.rows import text as matrix_text
-from nodetopo.formats import json as bounded_json
+from nodetopo.formats.safe import load_json
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode
 from nodetopo.topology.matrix import matrix
@@ -360,7 +360,7 @@ _SEEDS: Mapping[str, Callable[[], Sequence[str]]] = {
         rdma_topo_text.text(it) for it in (rdma_topo_text.data_direct(), rdma_topo_text.inline())
     ],
     "trace": lambda: _TRACES,
-    "manifest": lambda: (_POD, _JOB, json.dumps(bounded_json.load('{"kind": "Pod"}'))),
+    "manifest": lambda: (_POD, _JOB, json.dumps(load_json('{"kind": "Pod"}'))),
     "bandwidths": lambda: (_BANDWIDTHS,),
     "bandwidth-log": _bandwidth_logs,
     "signature": lambda: [example.text for example in EXAMPLES.values()],

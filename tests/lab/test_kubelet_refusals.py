@@ -11,7 +11,7 @@ import pytest
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.components.audit.catalogue import rule
-from nodetopo.formats import json as bounded_json
+from nodetopo.formats.safe import load_json
 from nodetopo.model.codec import decode
 from nodetopo.model.kubelet_state import KubeletState
 from nodetopo.model.node import NodeStatus
@@ -159,8 +159,8 @@ def _snapshot() -> Snapshot:
 def _state(files: Mapping[str, str]) -> KubeletState | None:
     cpu, memory = files.get(CPU_FILE), files.get(MEMORY_FILE)
     return KubeletState(
-        cpu=None if cpu is None else cpu_state(bounded_json.load(cpu)),
-        memory=None if memory is None else memory_state(bounded_json.load(memory)),
+        cpu=None if cpu is None else cpu_state(load_json(cpu)),
+        memory=None if memory is None else memory_state(load_json(memory)),
     )
 
 

@@ -48,73 +48,57 @@ _POD_MANAGERS = "PodLevelResourceManagers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerAdmission:
-    """The answer for one container; empty where the kubelet did not come to it.
-
-    Attributes:
-        exclusive_cpus: the number of CPUs that it gets exclusively.
-        hints: of all managers, by resource, the narrowest first and no more than
-            :data:`~nodetopo.admission.hints.MOST_SHOWN`; ``None`` for no preference, empty where
-            nothing can serve it. In scope ``pod``, the pod's.
-        merged: the merged hint; ``None`` under policy ``none``.
-        cpus, devices, memory: what it would be given, nothing if its pod is rejected; of devices
-            that are alike for the kubelet, those that their plugin prefers.
-        why: sentences without full stop.
-    """
+    """The answer for one container; empty where the kubelet did not come to it."""
 
     name: str
-    exclusive_cpus: int
+    exclusive_cpus: int  # their number
+    # Of all managers, by resource, the narrowest first and no more than
+    # `admission.hints.MOST_SHOWN`; None for no preference, empty where nothing can serve it. In
+    # scope `pod`, the pod's.
     hints: Mapping[str, tuple[Hint, ...] | None] = field(default_factory=dict)
-    merged: Hint | None = None
+    merged: Hint | None = None  # None under policy `none`
+    # cpus, devices, memory: what it would be given, nothing if its pod is rejected; of devices that
+    # are alike for the kubelet, those that their plugin prefers
     cpus: CpuSet = field(default_factory=CpuSet)
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     memory: tuple[HeldMemory, ...] = ()
-    why: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()  # sentences without full stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAdmission:
-    """The answer for one pod.
-
-    Attributes:
-        qos: its class.
-        admitted: ``None`` where an input is missing.
-        reason, message: as the kubelet would write them into its status; ``None`` unless rejected.
-        missing: what a verdict would need.
-        changes: each of which alone would make it fit, smallest first, or where none does, pairs
-            of changes; filled by :func:`nodetopo.admission.suggestions.with_changes`.
-        not_beside: the pods of the manifest, as ``namespace/name``, beside which the node has no
-            place for it; empty where it is admitted beside all before it, or not at all.
-        beside: the pods of the manifest, as ``namespace/name``, beside which the scheduler keeps
-            it, and beside which the answer is. No changes are looked for there.
-        replicas: how many such pods the manifest requests; ``None`` where it does not say.
-        admitted_replicas: how many of them the node takes, one after the other; ``None`` without a
-            verdict, where none are requested, and where there are more than can be counted.
-    """
+    """The answer for one pod."""
 
     namespace: str
     name: str
     qos: str | None
-    admitted: bool | None
+    admitted: bool | None  # None where an input is missing
+    # reason, message: as the kubelet would write them into its status; None unless rejected
     reason: str | None = None
     message: str | None = None
     containers: tuple[ContainerAdmission, ...] = ()
     why: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what a verdict would need
+    # Each of which alone would make it fit, smallest first, or where none does, pairs of changes;
+    # filled by `admission.suggestions.with_changes`.
     changes: tuple[str, ...] = ()
+    # The pods of the manifest, as `namespace/name`, alongside which the node has no place for it;
+    # empty where it is admitted alongside all before it, or not at all.
     not_beside: tuple[str, ...] = ()
+    # The pods of the manifest, as `namespace/name`, beside which the scheduler keeps it, and beside
+    # which the answer is. No changes are looked for there.
     beside: tuple[str, ...] = ()
-    replicas: int | None = None
+    replicas: int | None = None  # such pods in the manifest; None where it does not say
+    # How many of them the node takes, one after the other; None without a verdict, where none are
+    # requested, and where there are more than can be counted.
     admitted_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """The answers for all pods.
+    """The answers for all pods."""
 
-    Attributes:
-        policy, scope: of the Topology Manager; ``None`` where not known.
-    """
-
+    # policy, scope: of the Topology Manager
     policy: str | None
     scope: str | None
     pods: tuple[PodAdmission, ...]
@@ -130,7 +114,7 @@ def admit(
 ) -> Admission:
     """Admit *pods* one after the other, each on what those before it left.
 
-    A pod that has no place beside them but fits the node without them is admitted alone: another
+    A pod that has no place alongside them but fits the node without them is admitted alone: another
     node takes it, and the pods after it find this one as it was. Of a pod with replicas as many
     are admitted as the node takes.
 
@@ -138,7 +122,6 @@ def admit(
         snapshot: the node with its kubelet and the pods that it runs. A running pod with the uid of
             one of *pods* holds nothing.
         pods: as the kubelet would see them, defaulted by the API server.
-        prefer: what the device plugins prefer.
         apart, mates: by positions in *pods*.
     """
     settings = snapshot.kubelet
@@ -253,7 +236,7 @@ def _unknown_of(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
 def _claimed(snapshot: Snapshot, pod: Pod) -> dict[str, tuple[int, ...]]:
     """Return the NUMA nodes of the GPUs that a running pod has by claims, by container.
 
-    A container is missing where they are not known.
+    A container is missing where they are unknown.
     """
     places = ClaimedGpus(snapshot)
     found = {}
@@ -280,13 +263,6 @@ def _answer(
     """Return the answer for *pod*.
 
     A rejected pod is given nothing, whatever the managers had set aside for its first containers.
-
-    Args:
-        pod: with its class.
-        placed: by the node.
-        rivals: the names of the pods beside which it has no place.
-        mates: of the pods beside which the scheduler keeps it.
-        claims: sentences on what it has by claims.
     """
     found = placed.replicas
     outcome = found.first

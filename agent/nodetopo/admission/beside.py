@@ -20,7 +20,7 @@ one, off each other's node."""
 
 Mates = Callable[[int], tuple[tuple[int, ...], ...]]
 """Returns for the pod at a position, for each condition, the positions of the pods of which the
-scheduler puts it beside one."""
+scheduler puts it alongside one."""
 
 
 def no_mates(_at: int) -> tuple[tuple[int, ...], ...]:
@@ -35,40 +35,28 @@ def never_apart(_one: int, _other: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """A pod and its replicas after the managers.
+    """A pod and its replicas after the managers."""
 
-    Attributes:
-        first: what becomes of the first.
-        node: the managers after all that are admitted.
-        admitted: how many are; ``None`` where not all were tried.
-        refusal: of the first that is not admitted, if any.
-    """
-
-    first: PodOutcome
-    node: NodeManagers
-    admitted: int | None
-    refusal: Refusal | None
+    first: PodOutcome  # outcome of the first
+    node: NodeManagers  # the managers after all that are admitted
+    admitted: int | None  # their number; None where not all were tried
+    refusal: Refusal | None  # of the first that is not admitted, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The answer of the node for one pod and its replicas.
+    """The answer of the node for one pod and its replicas."""
 
-    Attributes:
-        replicas: beside the pods before it; where it is only admitted alone, or not at all, on the
-            node without them.
-        rivals: positions of the pods beside which it has no place; empty where it is admitted
-            beside all of them, or not at all.
-        refusal: beside *rivals*; ``None`` where the scheduler keeps it apart from them.
-        is_spread: whether the scheduler keeps its replicas, of which there are several, apart.
-        mates: positions of the pods beside which the scheduler keeps it, and beside which the
-            answer is.
-    """
-
+    # Beside the pods before it; where it is only admitted alone, or not at all, on the node without
+    # them.
     replicas: Replicas
+    # Positions of the pods beside which it has no place; empty where it is admitted beside all of
+    # them, or not at all.
     rivals: tuple[int, ...] = ()
+    # Alongside `rivals`; None where the scheduler keeps it apart from them.
     refusal: Refusal | None = None
-    is_spread: bool = False
+    is_spread: bool = False  # it has several replicas, which the scheduler keeps apart
+    # Positions of the pods beside which the scheduler keeps it, and beside which the answer is.
     mates: tuple[int, ...] = ()
 
 
@@ -87,7 +75,6 @@ class Occupied:
 
         Args:
             node: the managers before any pod of the manifest.
-            prefer: what the device plugins prefer.
             most: the number of replicas of one pod that are tried.
             apart: of the positions that :meth:`place` is given.
             mates: the same.
@@ -98,9 +85,9 @@ class Occupied:
         self._prefer, self._most, self._apart, self._mates = prefer, most, apart, mates
 
     def place(self, number: int, pod: Pod, uid: str) -> Placed:
-        """Admit *pod*, at position *number*, and its replicas: beside the others, else alone.
+        """Admit *pod*, at position *number*, and its replicas: alongside the others, else alone.
 
-        Alone is with the pods beside which the scheduler keeps it. If one of those is admitted
+        Alone is with the pods alongside which the scheduler keeps it. If one of those is admitted
         alone itself, the pod goes with it.
 
         A pod that is only admitted alone, or not at all, leaves no trace.

@@ -34,16 +34,11 @@ class CpuPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuLayout:
-    """All CPUs of the machine.
-
-    Attributes:
-        sockets: their number, with or without CPUs.
-        has_cache_ids: whether caches are told apart as the kubelet does.
-    """
+    """All CPUs of the machine."""
 
     places: Mapping[int, CpuPlace]
-    sockets: int
-    has_cache_ids: bool = True
+    sockets: int  # their number, with or without CPUs
+    has_cache_ids: bool = True  # caches are told apart as the kubelet does
     _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
 
     def members(self, level: str) -> Mapping[int, frozenset[int]]:
@@ -66,7 +61,6 @@ class CpuLayout:
 
     @cached_property
     def cpus(self) -> frozenset[int]:
-        """All CPUs."""
         return frozenset(self.places)
 
     @cached_property
@@ -90,11 +84,9 @@ class CpuLayout:
         return len(self.places) // max(len(self.members("cache")), 1)
 
     def by_node(self, cpus: Iterable[int]) -> Counter[int]:
-        """Count *cpus* by NUMA node."""
         return Counter(self.places[cpu].numa for cpu in cpus if cpu in self.places)
 
     def sockets_of(self, nodes: Iterable[int]) -> frozenset[int]:
-        """Return the sockets that have CPUs on any of *nodes*."""
         wanted = frozenset(nodes)
         return frozenset(place.socket for place in self.places.values() if place.numa in wanted)
 
@@ -149,9 +141,6 @@ def take_packed(
     Args:
         by_cache: option ``prefer-align-cpus-by-uncorecache``.
         spread_cores: option ``distribute-cpus-across-cores``.
-
-    Raises:
-        NotEnoughCpusError: there are not as many.
     """
     if wanted < 1:
         return frozenset()
@@ -179,15 +168,12 @@ def take_spread(
 
     Option ``distribute-cpus-across-numa``, as the kubelet does it and not as it means to: the
     combinations of four, six and more nodes that it remembers share memory with those that it
-    tries after them, so the last node of the best one may become another.
+    tries after them, so the last node of the best one can become another.
 
     Args:
         group: CPUs that are given together.
         by_socket: prefer nodes of one socket, and give each a share that the one with the fewest
             free CPUs has too; 1.37 with option ``align-by-socket``.
-
-    Raises:
-        NotEnoughCpusError: there are not as many, or the kubelet loses count of them.
     """
     if wanted % group:
         return take_packed(layout, free, wanted)
@@ -219,27 +205,20 @@ def take_spread(
 
 
 class _CpuAccumulator:
-    """Free CPUs while some are taken.
-
-    Attributes:
-        wanted: how many are still to be taken. It is the kubelet's own count, which falls too
-            far where a part is listed twice, such as a cache that spans NUMA nodes.
-        levels: NUMA nodes and sockets, the larger of both first.
-    """
+    """Free CPUs while some are taken."""
 
     def __init__(self, layout: CpuLayout, free: frozenset[int], wanted: int) -> None:
-        """Start with nothing taken.
-
-        Raises:
-            NotEnoughCpusError: fewer are free than wanted.
-        """
-        self.layout, self.wanted = layout, wanted
+        self.layout = layout
+        # Still to be taken, by the kubelet's own count, which falls too far where a part is listed
+        # twice, such as a cache that spans NUMA nodes.
+        self.wanted = wanted
         self.taken: frozenset[int] = frozenset()
         self.free = free & layout.cpus
         if wanted > len(self.free):
             problem = f"not enough cpus available to satisfy request: requested={wanted}"
             raise NotEnoughCpusError(f"{problem}, available={len(free)}")
         is_node_first = layout.sockets >= len(layout.nodes)
+        # NUMA nodes and sockets, the larger of both first.
         self.levels = ("numa", "socket") if is_node_first else ("socket", "numa")
 
     def take(self, cpus: frozenset[int]) -> None:
@@ -282,7 +261,6 @@ class _CpuAccumulator:
                 return
 
     def take_single(self, *, spread_cores: bool) -> None:
-        """Take CPU by CPU until there are enough."""
         if spread_cores:
             level, parts = "socket", self.ordered_by("socket")
         else:
@@ -323,7 +301,7 @@ class _CpuAccumulator:
 
 @dataclass(slots=True)
 class _Slice:
-    """The first *length* items of a list that others may write to, as a slice of Go."""
+    """The first *length* items of a list that others can write to, as a slice of Go."""
 
     items: list[int]
     length: int

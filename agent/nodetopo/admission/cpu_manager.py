@@ -52,23 +52,16 @@ _OPTIONS = tuple(CpuOptions.__dataclass_fields__)
 
 @dataclass(slots=True, kw_only=True)
 class CpuManager:
-    """The CPUs of one node and who has them.
-
-    Attributes:
-        shared: CPUs that no container has exclusively (``defaultCpuSet``).
-        reserved: CPUs that no container can have exclusively.
-        held: pod uid → container → its exclusive CPUs.
-        reusable: the CPUs of init containers of the pod that is being admitted.
-        kubelet: its release; where it is not known, one up to 1.36 is assumed.
-    """
+    """The CPUs of one node and who has them."""
 
     layout: CpuLayout
     options: CpuOptions
-    shared: frozenset[int]
-    reserved: frozenset[int]
+    shared: frozenset[int]  # no container has them exclusively (`defaultCpuSet`)
+    reserved: frozenset[int]  # no container can have them exclusively
+    # Pod uid → container → exclusive CPUs.
     held: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
-    reusable: frozenset[int] = frozenset()
-    kubelet: Release | None = None
+    reusable: frozenset[int] = frozenset()  # of init containers of the pod being admitted
+    kubelet: Release | None = None  # if unknown, up to 1.36 is assumed
 
     def copy(self) -> "CpuManager":
         """Return an independent copy to admit the next pod on."""
@@ -81,11 +74,7 @@ class CpuManager:
             self.shared |= cpus
 
     def hints(self, wanted: int) -> Hints:
-        """Return the NUMA nodes that *wanted* CPUs can come from, for a container or a pod.
-
-        Raises:
-            Missing: the kubelet does not come to an end with them.
-        """
+        """Return the NUMA nodes that *wanted* CPUs can come from, for a container or a pod."""
         check_walk(len(self.layout.nodes), "CPU Manager", "cpuManagerPolicy none avoids it")
         needed = mask_of(self.layout.by_node(self.reusable))
         large = with_amount(self.layout.installed, wanted)
@@ -96,11 +85,7 @@ class CpuManager:
     def give(
         self, uid: str, container: str, wanted: int, mask: int | None, *, is_init: bool
     ) -> frozenset[int]:
-        """Give *wanted* CPUs to a container, from the NUMA nodes of *mask* first.
-
-        Raises:
-            Refusal: they are not available.
-        """
+        """Give *wanted* CPUs to a container, from the NUMA nodes of *mask* first."""
         self._check_cores(wanted)
         free = self.available | self.reusable
         aligned = free & self._near(mask)
@@ -116,7 +101,6 @@ class CpuManager:
 
     @property
     def available(self) -> frozenset[int]:
-        """The CPUs that can be given now."""
         return self.shared - self.reserved
 
     @property
@@ -175,11 +159,7 @@ def take(
     wanted: int,
     kubelet: Release | None,
 ) -> frozenset[int]:
-    """Return *wanted* of the *free* CPUs by the policy's options, as this *kubelet* takes them.
-
-    Raises:
-        NotEnoughCpusError: there are not as many.
-    """
+    """Return *wanted* of the *free* CPUs by the policy's options, as this *kubelet* takes them."""
     if options.distribute_cpus_across_numa:
         group = layout.per_core if options.full_pcpus_only else 1
         # The kubelet's last check of the shares, new in 1.37 too, changes nothing but by socket.
@@ -201,9 +181,6 @@ def cpu_manager_of(
     """Return the CPU Manager of *snapshot*; ``None`` under policy ``none``.
 
     The state file is the kubelet's own record; without it, PodResources says what pods hold.
-
-    Raises:
-        Missing: an input is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.cpu if snapshot.kubelet_state is not None else None
     stated = state.policy if state is not None else settings.cpu_manager_policy

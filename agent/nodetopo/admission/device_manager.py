@@ -41,24 +41,16 @@ def lowest_first(
 
 @dataclass(slots=True, kw_only=True)
 class Devices:
-    """The devices of one resource, and who has them.
-
-    Attributes:
-        machine: the set of all NUMA nodes.
-        nodes: id → the set of its NUMA nodes, 0 where its plugin named none.
-        healthy: ids.
-        held: pod uid → container → ids.
-        reusable: ids of init containers of the pod that is being admitted.
-        kubelet: its release; where it is not known, 1.36 is assumed on machines of few NUMA nodes.
-    """
+    """The devices of one resource, and who has them."""
 
     resource: str
-    machine: int
-    nodes: Mapping[str, int]
-    healthy: frozenset[str]
+    machine: int  # all NUMA nodes, as a set
+    nodes: Mapping[str, int]  # id → set of NUMA nodes, 0 where its plugin named none
+    healthy: frozenset[str]  # ids
+    # Pod uid → container → ids.
     held: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
-    reusable: frozenset[str] = frozenset()
-    kubelet: Release | None = None
+    reusable: frozenset[str] = frozenset()  # ids of init containers of the pod being admitted
+    kubelet: Release | None = None  # if unknown, 1.36 is assumed on machines of few NUMA nodes
 
     def copy(self) -> "Devices":
         """Return an independent copy to admit the next pod on."""
@@ -67,12 +59,10 @@ class Devices:
 
     @property
     def available(self) -> frozenset[str]:
-        """The devices that can be given now."""
         return self.healthy - self.taken
 
     @property
     def taken(self) -> frozenset[str]:
-        """The devices that pods have."""
         held = (ids for containers in self.held.values() for ids in containers.values())
         return frozenset().union(*held)
 
@@ -92,11 +82,7 @@ class Devices:
         return Counter(self.nodes[id_] for id_ in self.available)
 
     def hints(self, wanted: int) -> Choices | None:
-        """Return the NUMA nodes that *wanted* devices can come from.
-
-        Raises:
-            Missing: the kubelet does not come to an end with them.
-        """
+        """Return the NUMA nodes that *wanted* devices can come from."""
         if not any(self.nodes.values()):
             return None
         if len(self.available | self.reusable) < wanted:
@@ -120,11 +106,7 @@ class Devices:
         *,
         is_init: bool,
     ) -> frozenset[str]:
-        """Give *wanted* devices to a container, from the NUMA nodes of *mask* first.
-
-        Raises:
-            Refusal: they are not available.
-        """
+        """Give *wanted* devices to a container, from the NUMA nodes of *mask* first."""
         if not self.healthy:
             problem = "no healthy devices present; cannot allocate unhealthy devices"
             raise Refusal.unexpected(f"{problem} {self.resource}")
@@ -139,7 +121,7 @@ class Devices:
     def _choose(
         self, reused: frozenset[str], wanted: int, mask: int | None, prefer: Preference
     ) -> frozenset[str]:
-        """Return the devices to give beside those *reused* from init containers."""
+        """Return the devices to give alongside those *reused* from init containers."""
         available, needed = self.available, wanted - len(reused)
         if len(available) < needed:
             problem = f"requested number of devices unavailable for {self.resource}"
@@ -158,11 +140,7 @@ class Devices:
         return aligned | _filled(chosen, needed - len(aligned), near, rest)
 
     def _walked(self) -> int:
-        """Return the NUMA nodes whose sets the kubelet tries.
-
-        Raises:
-            Missing: it does not come to an end with them, or might not.
-        """
+        """Return the NUMA nodes whose sets the kubelet tries."""
         own = reduce(or_, self.nodes.values(), 0) & self.machine or self.machine
         is_old = self.kubelet is not None and self.kubelet < OWN_NODES_SINCE
         nodes = self.machine if is_old else own
@@ -187,10 +165,7 @@ def devices_of(
 
     PodResources has the healthy devices and their NUMA nodes, the checkpoint who holds which. A
     resource that neither knows is not a device plugin's, unless the node has it all the same: all
-    its devices may be broken.
-
-    Raises:
-        Missing: an input is not known.
+    its devices might be broken.
     """
     wanted = sorted(resources)
     if not wanted:

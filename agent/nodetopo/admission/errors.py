@@ -19,17 +19,14 @@ _STALL = "kubernetes issue 135541"
 
 
 class Refusal(Exception):  # noqa: N818 - an outcome, caught where the pod is admitted
-    """A pod is not admitted.
-
-    Attributes:
-        reason, message: as the kubelet writes them into the pod's status.
-        words: *message* for a person; the same unless it counts bytes or millicores.
-    """
+    """A pod is not admitted."""
 
     def __init__(self, reason: str, message: str, words: str | None = None) -> None:
         super().__init__(message)
+        # reason, message: as the kubelet writes them into the pod's status
         self.reason = reason
         self.message = message
+        # `message` for a person; the same unless it counts bytes or millicores
         self.words = words or message
 
     @classmethod
@@ -39,7 +36,6 @@ class Refusal(Exception):  # noqa: N818 - an outcome, caught where the pod is ad
 
     @classmethod
     def topology(cls) -> Self:
-        """Return the refusal of the Topology Manager."""
         message = "Resources cannot be allocated with Topology locality"
         return cls(TOPOLOGY_AFFINITY_ERROR, message)
 
@@ -49,13 +45,7 @@ class Missing(Exception):  # noqa: N818 - an outcome, caught where the pods are 
 
 
 def check_walk(nodes: int, manager: str, remedy: str) -> None:
-    """Raise Missing where a manager of the kubelet does not come to an end with its sets.
-
-    Args:
-        nodes: the number of NUMA nodes, all of whose sets it goes through.
-        manager: its name.
-        remedy: words on how to spare it this.
-    """
+    """Raise Missing where a manager of the kubelet does not come to an end with its sets."""
     if nodes > MOST_WALKED:
         sets = f"tries all {2**nodes - 1:,} sets of {nodes} NUMA nodes"
         raise Missing(f"an answer from the kubelet: its {manager} {sets} ({_STALL}); {remedy}")

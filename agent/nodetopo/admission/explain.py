@@ -36,7 +36,6 @@ _MOST_NAMES = 3
 
 
 def of_pod(pod: Pod, outcome: PodOutcome) -> Iterator[str]:
-    """Yield the sentences on the pod as a whole."""
     refusal, node = outcome.refusal, outcome.node
     pins = node.cpus is not None or node.memory is not None
     if pins and pod.qos_class != QosClass.GUARANTEED:
@@ -89,13 +88,7 @@ def _of_time(outcome: PodOutcome) -> Iterator[str]:
 def of_company(
     rivals: Sequence[str], refusal: Refusal | None, mates: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield why a pod is admitted only without *rivals*, or beside *mates*; nothing without both.
-
-    Args:
-        rivals: their names.
-        refusal: beside them; ``None`` where the scheduler keeps it apart from them.
-        mates: names of the pods beside which the scheduler keeps it.
-    """
+    """Yield why a pod is admitted only without *rivals*, or alongside *mates*."""
     if mates:
         yield f"required affinity keeps it on the node of {listed(mates)}"
     if not rivals:
@@ -131,7 +124,6 @@ def of_claims(
     56232).
 
     Args:
-        nodes: returns the NUMA nodes of CPUs.
         near: the NUMA nodes of GPUs already allocated to claims, by container.
     """
     for each in outcome.containers:
@@ -158,7 +150,6 @@ def of_claims(
 
 
 def of_container(outcome: ContainerOutcome) -> Iterator[str]:
-    """Yield the sentences on one container."""
     for name, hints in outcome.hints.items():
         if hints is None:
             yield f"{name}: no NUMA node is reported, so none is preferred"

@@ -17,15 +17,10 @@ MOST_SHOWN = 1023
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One set of NUMA nodes that a request could be served from.
+    """One set of NUMA nodes that a request could be served from."""
 
-    Attributes:
-        mask: the set; ``None`` for any.
-        preferred: whether it is as narrow as the request could have on an empty node.
-    """
-
-    mask: int | None
-    preferred: bool
+    mask: int | None  # None for any
+    preferred: bool  # as narrow as the request could have on an empty node
 
     @property
     def numa_nodes(self) -> tuple[int, ...] | None:
@@ -35,14 +30,9 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """All hints for one resource.
+    """All hints for one resource."""
 
-    Attributes:
-        fitting: the sets that it could come from; empty where nothing can serve it.
-        preferred: those among them that are preferred.
-    """
-
-    fitting: Family
+    fitting: Family  # empty where nothing can serve it
     preferred: Family
 
     def __iter__(self) -> Iterator[Hint]:

@@ -32,32 +32,23 @@ _STATIC, _NONE = "Static", "None"
 
 @dataclass(slots=True, kw_only=True)
 class MemoryNode:
-    """One NUMA node.
+    """One NUMA node."""
 
-    Attributes:
-        allocatable, free: kind → bytes.
-        assignments: the number of allocations of containers on it.
-        cells: the nodes that it is allocated together with, itself included.
-    """
-
+    # allocatable, free: kind → bytes
     allocatable: Amounts
     free: dict[str, int]
-    assignments: int = 0
-    cells: tuple[int, ...]
+    assignments: int = 0  # allocations of containers on it
+    cells: tuple[int, ...]  # nodes allocated together with it, itself included
 
 
 @dataclass(slots=True, kw_only=True)
 class MemoryManager:
-    """The memory of one node and who has it.
+    """The memory of one node and who has it."""
 
-    Attributes:
-        nodes: by id.
-        held: pod uid → container → what it holds.
-        reusable: (nodes, kind) → bytes of init containers of the pod that is being admitted.
-    """
-
-    nodes: dict[int, MemoryNode]
+    nodes: dict[int, MemoryNode]  # by id
+    # Pod uid → container → what it holds.
     held: dict[str, dict[str, tuple[HeldMemory, ...]]] = field(default_factory=dict)
+    # (nodes, kind) → bytes of init containers of the pod being admitted
     reusable: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def copy(self) -> "MemoryManager":
@@ -85,23 +76,14 @@ class MemoryManager:
                     size -= returned
 
     def hints(self, wanted: Amounts) -> Hints:
-        """Return the NUMA nodes that *wanted* can come from; without any, no preference.
-
-        Raises:
-            Missing: the kubelet does not come to an end with them.
-        """
+        """Return the NUMA nodes that *wanted* can come from; without any, no preference."""
         choices = self._choices(wanted)
         return dict.fromkeys(wanted, choices) if choices.fitting else {}
 
     def give(
         self, uid: str, container: str, wanted: Amounts, merged: Hint, *, is_init: bool
     ) -> tuple[HeldMemory, ...]:
-        """Pin memory for a container on the nodes of *merged*, or on more where those are too few.
-
-        Raises:
-            Refusal: it is not available.
-            Missing: the kubelet does not come to an end with the sets of its NUMA nodes.
-        """
+        """Pin memory for a container on the nodes of *merged*, or on more if those are too few."""
         mask = self._place(wanted, merged)
         if self._breaks_groups(mask):
             raise Refusal.unexpected("[memorymanager] preferred hint violates NUMA node allocation")
@@ -206,11 +188,7 @@ class MemoryManager:
 def _best(
     choices: Choices, mask: int, must_be_preferred: bool, problem: str, which: str
 ) -> tuple[int, bool]:
-    """Return the best set of *choices* that includes *mask*, and whether it is preferred.
-
-    Raises:
-        Refusal: there is none, or none that is preferred where it must be.
-    """
+    """Return the best set of *choices* that includes *mask*, and whether it is preferred."""
     for family, is_preferred in ((choices.preferred, True), (choices.fitting, False)):
         best = next(iter(family.including(mask)), None)
         if best is None:
@@ -229,9 +207,6 @@ def memory_manager_of(
     """Return the Memory Manager of *snapshot*; ``None`` under policy ``None``.
 
     The state file is the kubelet's own record; without it, PodResources says what pods hold.
-
-    Raises:
-        Missing: an input is not known, or the kubelet does not start like this.
     """
     state = snapshot.kubelet_state.memory if snapshot.kubelet_state is not None else None
     stated = state.policy if state is not None else settings.memory_manager_policy

@@ -38,25 +38,14 @@ _MOST_COMPARED = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyManager:
-    """The Topology Manager of one node.
+    """The Topology Manager of one node."""
 
-    Attributes:
-        policy: not ``none``, which merges nothing.
-        nodes: all NUMA nodes of the machine.
-        prefer_closest: option ``prefer-closest-numa-nodes``.
-    """
-
-    policy: str
-    nodes: tuple[NumaNode, ...]
-    prefer_closest: bool = False
+    policy: str  # not `none`, which merges nothing
+    nodes: tuple[NumaNode, ...]  # of the whole machine
+    prefer_closest: bool = False  # option prefer-closest-numa-nodes
 
     def merge(self, hints_by_manager: Sequence[Hints]) -> tuple[Hint, bool]:
-        """Return the merged hint of all managers, and whether the policy admits it.
-
-        Raises:
-            Missing: the kubelet does not come to an end with all combinations, or there are more
-                sets than are compared.
-        """
+        """Return the merged hint of all managers, and whether the policy admits it."""
         if (combinations := self.combinations(hints_by_manager)) > _MOST_COMBINATIONS:
             problem = "an answer from the kubelet within an hour: it tries"
             raise Missing(f"{problem} {combinations:,} combinations of sets of NUMA nodes")
@@ -103,11 +92,7 @@ class TopologyManager:
         return Hint(self._fittest(shared.of_size(size)), preferred=False)
 
     def _fittest(self, sets: Family) -> int:
-        """Return the best of *sets* of as many nodes: near each other on request, low numbers.
-
-        Raises:
-            Missing: there are too many.
-        """
+        """Return the best of *sets* of as many nodes: near each other on request, low numbers."""
         if not self.prefer_closest or self.policy == SINGLE:
             return next(iter(sets))
         if sets.count > _MOST_COMPARED:

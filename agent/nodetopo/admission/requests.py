@@ -33,7 +33,6 @@ class Request:
 
 
 def request_of(pod: Pod, container: Container, device_resources: Iterable[str]) -> Request:
-    """Return what *container* of *pod* requests."""
     limits = container.limits or {}
     return Request(
         {name: limits[name] for name in sorted(device_resources) if name in limits},

@@ -22,20 +22,16 @@ _UNALIGNED = Hint(None, preferred=False)
 
 @dataclass(slots=True, kw_only=True)
 class ContainerOutcome:
-    """A container's resources; parts that the kubelet did not reach are empty.
-
-    Attributes:
-        requested: the amounts of the hints, by resource, in the unit of requests; in scope ``pod``
-            the whole pod's.
-        hints: of all managers, by resource; in scope ``pod`` the pod's.
-        merged: the merged hint; ``None`` under policy ``none``.
-    """
+    """A container's resources; parts that the kubelet did not reach are empty."""
 
     container: Container
     exclusive_cpus: int
+    # The amounts of the hints, by resource, in the unit of requests; in scope `pod` the whole
+    # pod's.
     requested: Mapping[str, int] = field(default_factory=dict)
+    # Of all managers, by resource; in scope `pod` the pod's.
     hints: Hints = field(default_factory=dict)
-    merged: Hint | None = None
+    merged: Hint | None = None  # None under policy `none`
     cpus: CpuSet = field(default_factory=CpuSet)
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     memory: tuple[HeldMemory, ...] = ()
@@ -43,24 +39,15 @@ class ContainerOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutcome:
-    """A pod after the managers.
+    """A pod after the managers."""
 
-    Attributes:
-        node: the managers as they are afterwards.
-        refusal: ``None`` for an admitted pod.
-    """
-
-    node: NodeManagers
+    node: NodeManagers  # the managers afterwards
     containers: tuple[ContainerOutcome, ...]
-    refusal: Refusal | None = None
+    refusal: Refusal | None = None  # None for an admitted pod
 
 
 def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> PodOutcome:
-    """Admit *pod* on *node*, which stays as it is.
-
-    Raises:
-        Missing: the kubelet comes to no verdict, or this is not worked out for so many NUMA nodes.
-    """
+    """Admit *pod* on *node*, which stays as it is."""
     after = node.copy()
     outcomes = tuple(
         ContainerOutcome(
@@ -86,11 +73,7 @@ def admit_pod(node: NodeManagers, pod: Pod, uid: str, prefer: Preference) -> Pod
 
 
 def _align(node: NodeManagers, request: Request, outcomes: Sequence[ContainerOutcome]) -> None:
-    """Set the merged hint of *outcomes*, by the hints of each manager for *request*.
-
-    Raises:
-        Refusal: the policy does not admit it.
-    """
+    """Set the merged hint of *outcomes*, by the hints of each manager for *request*."""
     if node.topology is None:
         return
     hints: tuple[Hints, ...] = (
@@ -116,11 +99,7 @@ def _allocate(
     *,
     prefer: Preference,
 ) -> None:
-    """Give a container its devices, CPUs and memory by its merged hint.
-
-    Raises:
-        Refusal: they are not available.
-    """
+    """Give a container its devices, CPUs and memory by its merged hint."""
     merged, name = outcome.merged or _UNALIGNED, outcome.container.name
     is_init = outcome.container.kind is ContainerKind.INIT
     devices: dict[str, tuple[str, ...]] = {}

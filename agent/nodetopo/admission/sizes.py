@@ -18,21 +18,14 @@ MOST_SIZES = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeAdmission:
-    """The answer for a pod whose one container asks for *size* devices, and for nothing else.
-
-    Attributes:
-        admitted: ``None`` where an input is missing.
-        reason: of a rejection, as the kubelet writes it into the pod's status.
-        numa_nodes: of the merged hint; ``None`` where the devices may come from any node, or the
-            pod is not admitted.
-        missing: what a verdict would need.
-    """
+    """The answer for a pod whose one container asks for *size* devices, and for nothing else."""
 
     size: int
-    admitted: bool | None
-    reason: str | None = None
+    admitted: bool | None  # None where an input is missing
+    reason: str | None = None  # of a rejection, as in the pod's status
+    # Of the merged hint; None where the devices can come from any node, or the pod is not admitted.
     numa_nodes: tuple[int, ...] | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # what a verdict would need
 
 
 def admitted_sizes(

@@ -31,33 +31,22 @@ class Room:
 
     Source: kubernetes 1.36 pkg/kubelet/lifecycle/predicate.go and
     pkg/scheduler/framework/plugins/noderesources/fit.go (fitsRequest).
-
-    Attributes:
-        allocatable: resource → amount, CPU in millicores.
-        requested: the same, of all pods together.
     """
 
-    allocatable: Mapping[str, int]
-    requested: Mapping[str, int]
+    allocatable: Mapping[str, int]  # resource → amount, CPU in millicores
+    requested: Mapping[str, int]  # of all pods together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeManagers:
-    """The managers of one kubelet, changed by each pod that is admitted.
+    """The managers of one kubelet, changed by each pod that is admitted."""
 
-    Attributes:
-        topology: ``None`` under policy ``none``.
-        scope: ``container`` or ``pod``.
-        cpus, memory: ``None`` where the manager's policy is none.
-        devices: by resource.
-        room: ``None`` where it is not known.
-    """
-
-    topology: TopologyManager | None
-    scope: str
+    topology: TopologyManager | None  # None under policy `none`
+    scope: str  # `container` or `pod`
+    # cpus, memory: None under the manager's policy `none`
     cpus: CpuManager | None
     memory: MemoryManager | None
-    devices: Mapping[str, Devices] = field(default_factory=dict)
+    devices: Mapping[str, Devices] = field(default_factory=dict)  # by resource
     room: Room | None = None
 
     def copy(self) -> "NodeManagers":
@@ -84,11 +73,7 @@ class NodeManagers:
         return -used if resource in _FIRST or is_memory(resource) else None
 
     def with_requests(self, pod: Pod) -> "NodeManagers":
-        """Return the managers with the requests of *pod* counted in.
-
-        Raises:
-            Refusal: they do not fit the node.
-        """
+        """Return the managers with the requests of *pod* counted in."""
         if self.room is None:
             return self
         requests = _requests(pod)
@@ -110,11 +95,7 @@ class NodeManagers:
 
 
 def managers_of(snapshot: Snapshot, pods: Iterable[Pod]) -> NodeManagers:
-    """Return the managers of the node before any of *pods* is admitted.
-
-    Raises:
-        Missing: inputs that are not known, all of them, or the kubelet does not start like this.
-    """
+    """Return the managers of the node before any of *pods* is admitted."""
     pods = tuple(pods)
     settings = snapshot.kubelet
     if settings is None:

@@ -18,11 +18,7 @@ _MOST_DIGITS = 7
 
 
 def choice(value: str | None, field: str, choices: Collection[str]) -> str:
-    """Return *value*, of *field* of the kubelet's settings.
-
-    Raises:
-        Missing: it is unknown, or the kubelet does not start with it.
-    """
+    """Return *value*, of *field* of the kubelet's settings."""
     if value is None:
         raise Missing(field)
     if value not in choices:
@@ -31,11 +27,7 @@ def choice(value: str | None, field: str, choices: Collection[str]) -> str:
 
 
 def flag(options: Mapping[str, str] | None, name: str) -> bool:
-    """Return whether an option is on; it is off where it is not stated.
-
-    Raises:
-        Missing: the kubelet does not start with its value.
-    """
+    """Return whether an option is on; it is off where it is not stated."""
     text = (options or {}).get(name, "false")
     is_on = go_bool(text)
     if is_on is None:
@@ -44,11 +36,7 @@ def flag(options: Mapping[str, str] | None, name: str) -> bool:
 
 
 def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
-    """Return the number of an option; its *default* is also the least that it can be.
-
-    Raises:
-        Missing: the kubelet does not start with its value.
-    """
+    """Return the number of an option; its *default* is also the least that it can be."""
     text = (options or {}).get(name, str(default))
     if not is_digits(text) or len(text) > _MOST_DIGITS:
         raise Missing(f"a kubelet that starts: option {name} is {text!r}")
@@ -59,20 +47,15 @@ def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ActivePods:
-    """The pods that hold resources while others are admitted.
+    """The pods that hold resources while others are admitted."""
 
-    Attributes:
-        pods: of the snapshot; ``None`` where it knows no pods.
-        uids: of *pods*; ``None`` where some have none, and every entry of a state file counts.
-        admitted_uids: uids of the pods to admit, which hold nothing.
-        is_reported: whether PodResources answered. A container that it does not name, of a pod
-            that is not admitted yet or an init container that ended, then holds nothing; only
-            state files have what such init containers keep from others.
-    """
-
-    pods: tuple[Pod, ...] | None
+    pods: tuple[Pod, ...] | None  # None where the snapshot knows no pods
+    # Of `pods`; None where some have none, and every entry of a state file counts.
     uids: frozenset[str] | None
-    admitted_uids: frozenset[str]
+    admitted_uids: frozenset[str]  # of the pods to admit, which hold nothing
+    # PodResources answered. A container that it does not name, of a pod that is not admitted yet or
+    # an init container that ended, then holds nothing; only state files have what such init
+    # containers keep from others.
     is_reported: bool
 
     def counts(self, uid: str) -> bool:

@@ -58,14 +58,13 @@ def with_changes(
 ) -> Admission:
     """Return *admission* with the changes that would have admitted its rejected pods.
 
-    A pod of very many containers, or the last of very many pods, may be left without some, or any:
+    A pod of very many containers, or the last of very many pods, can be left without some, or any:
     the search ends after :data:`WORK` steps.
 
     Args:
         snapshot, pods, prefer: those that *admission* came from. Each change is tried on the node
             without the other pods: a pod that has a place there is not rejected, unless the
-            scheduler keeps it beside others, and none is looked for then.
-        admission: of :func:`nodetopo.admission.admit.admit`.
+            scheduler keeps it alongside others, and none is looked for then.
     """
     numbers = [
         at
@@ -217,18 +216,13 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Other settings of the kubelet.
+    """Other settings of the kubelet."""
 
-    Attributes:
-        place: of the setting that differs, those that give up least first.
-    """
-
-    place: int
+    place: int  # of the setting that differs, those that give up least first
     text: str
     settings: KubeletSettings
 
     def of(self, snapshot: Snapshot) -> Snapshot:
-        """Return *snapshot* with these settings."""
         return replace(snapshot, kubelet=self.settings)
 
 
@@ -252,16 +246,12 @@ def _other_settings(snapshot: Snapshot) -> Iterator[_Setting]:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A pod that requests a little more or less than a rejected one.
-
-    Attributes:
-        size: how much it differs, as a share of what was requested.
-        touched: position of the container, and resource, of each amount that differs.
-    """
+    """A pod that requests a little more or less than a rejected one."""
 
     pod: Pod
     text: str
-    size: float
+    size: float  # how much it differs, as a share of the request
+    # (position of the container, resource) of each amount that differs
     touched: tuple[tuple[int, str], ...]
 
     @property
@@ -347,29 +337,20 @@ def _with_amounts(pod: Pod, container: Container, amounts: Mapping[str, int]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakpoints:
-    """The amounts of one resource at which the answer changes, in the unit of requests.
+    """The amounts of one resource at which the answer changes, in the unit of requests."""
 
-    Attributes:
-        name: of the resource.
-        requested: by the container.
-        others: requested by the other containers of the pod at the same time.
-        core: the step of exclusive CPUs; ``None`` for everything else.
-        room: how much pods can still request in sum; ``None`` where that is not checked.
-        free: what sets of NUMA nodes have free, by size of the set; empty where nothing is
-            aligned.
-        installed: what the largest set of each size has.
-    """
-
-    name: str
-    requested: int
-    others: int
-    core: int | None = None
-    room: int | None = None
+    name: str  # of the resource
+    requested: int  # by the container
+    others: int  # requested by the pod's other containers at the same time
+    core: int | None = None  # step of exclusive CPUs; None for everything else
+    room: int | None = None  # what pods can still request in sum; None where that is not checked
+    # What sets of NUMA nodes have free, by size of the set; empty where nothing is aligned.
     free: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    # What the largest set of each size has.
     installed: Mapping[int, int] = field(default_factory=dict)
 
     def less(self) -> list[int]:
-        """Return smaller amounts that may be admitted, the nearest first."""
+        """Return smaller amounts that might be admitted, the nearest first."""
         tops = self._tops if self.room is None else {*self._tops, self.room}
         below = {
             self._down(min(top - shift, self.requested - 1))
@@ -379,7 +360,7 @@ class Breakpoints:
         return sorted((amount for amount in below if amount > 0), reverse=True)[:MOST_STEPS]
 
     def more(self) -> list[int]:
-        """Return larger amounts that may be admitted, nearest first; they take more NUMA nodes."""
+        """Return larger amounts to try, nearest first; they take more NUMA nodes."""
         tops, most = {0, *self._tops}, max(self.installed.values(), default=0)
         above = {
             self._up(max(top - shift, self.requested) + 1) for top in tops for shift in self._shifts
@@ -458,7 +439,7 @@ def _of_sets(amounts: Mapping[int, int]) -> _BySize:
 def _near_sets(counts: Mapping[int, int]) -> _BySize:
     """Return the numbers of devices near all sets, of *counts* by the nodes of a device.
 
-    Where a device is near several, all numbers that a set may be near.
+    Where a device is near several, all numbers that a set can be near.
     """
     near = {mask: count for mask, count in counts.items() if mask}
     if all(mask.bit_count() == 1 for mask in near):

@@ -31,27 +31,19 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The GPUs, MIG devices or replicas to hand out.
+    """The GPUs, MIG devices or replicas to hand out."""
 
-    Attributes:
-        chosen: their ids, in device order; *indices* are the GPUs.
-        reasons: one readable line per term that mattered.
-        is_optimal: proven to have the best score: always where the machine's groups nest, and
-            up to 16 GPUs elsewhere, up to 10 in a mesh.
-        alternatives: the next best sets, best first; empty where there is no other, or
-            where it is not known what else was free.
-        rules: the policy and model of the score.
-        engine: ``tree`` or ``table``, see :mod:`nodetopo.allocation.engines`.
-    """
-
-    chosen: tuple[str, ...]
+    chosen: tuple[str, ...]  # ids in device order; `indices` are the GPUs
     indices: tuple[int, ...]
     score: Score
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...]  # one readable line per term that mattered
+    # Proven best: always where the machine's groups nest, up to 16 GPUs elsewhere, up to 10 in a
+    # mesh.
     is_optimal: bool
+    # Next best sets, best first; empty if there is none, or if it is unknown what else was free.
     alternatives: tuple[Alternative, ...]
-    rules: Rules = DEFAULT
-    engine: str
+    rules: Rules = DEFAULT  # of the score
+    engine: str  # `tree` or `table`, see `allocation.engines`
 
     def to_plain(self) -> dict[str, Any]:
         """Return the object that ``nodetopo allocate -o json`` prints."""

@@ -1,7 +1,7 @@
 """The bandwidth of a set by one of three models; all in 0.1 GB/s, one direction.
 
 ``ring``: what rings through the set carry, as NCCL's ring algorithm uses them.
-``relay``: the optimistic bound, where a GPU of the set may forward data for two others, as NCCL
+``relay``: the optimistic bound, where a GPU of the set can forward data for two others, as NCCL
 does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
 ``table``: what the operator measured, and the ring model for sets that were not measured.
 """
@@ -172,7 +172,7 @@ def widest_ring(hops: Square, members: Sequence[int]) -> int:
 def closes(hops: Square, members: Sequence[int], width: int) -> bool:
     """Return whether a ring through all *members* closes over hops of at least *width*.
 
-    Exact up to ``LARGEST_SEARCHED`` members; beyond, ``False`` may mean "not certain".
+    Exact up to ``LARGEST_SEARCHED`` members; beyond, ``False`` can mean "not certain".
     """
     count = len(members)
     joined = joined_at(_among(hops, members), width)

@@ -78,7 +78,7 @@ class BestEffort:
     ) -> tuple[str | None, ...]:
         """Return the answer of the policy to ids in the order given.
 
-        ``None`` is a device that does not exist: the policy pads its list and may hand out the
+        ``None`` is a device that does not exist: the policy pads its list and can hand out the
         padding, which crashes NVIDIA's plugin. The answer is empty where the policy has none.
 
         Raises:
@@ -157,14 +157,11 @@ class BestEffortPlan:
 
     A list that does not divide evenly is padded at its end, and the padding is kept together
     in one set (go-gpuallocator v0.6.0, iterateGPUPartitions).
-
-    Attributes:
-        whole: all places, padding included.
-        steps: for each possible remainder its options, in the order in which the policy tries
-            them; remainders with the fewest places first.
     """
 
-    whole: int
+    whole: int  # all places, padding included
+    # For each possible remainder its options, in the order in which the policy tries them;
+    # remainders with the fewest places first.
     steps: tuple[tuple[int, tuple[Option, ...]], ...]
 
 
@@ -205,9 +202,6 @@ def best_division(scores: Sequence[int], ways: BestEffortPlan) -> list[int]:
 
     The best way to divide a remainder does not depend on how the remainder came about, so each
     is solved once; taking the first of equals at every step gives the first of all.
-
-    Raises:
-        PeerPanics: the policy would panic.
     """
     best = {0: 0}
     taken: dict[int, Option] = {}

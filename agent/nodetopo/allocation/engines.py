@@ -3,7 +3,7 @@
 Groups that nest, as on NVSwitch and PCIe machines, make a tree of any size, which
 :class:`TreeEngine` solves by dynamic programming. Of a mesh or an irregular machine
 :class:`TableEngine` compares all sets while it is small. A larger one, and none is known to have
-been built, is solved as the most similar tree; that answer may not be the best, and says so.
+been built, is solved as the most similar tree; that answer might not be the best, and says so.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +109,6 @@ class TreeEngine:
         }
 
     def best(self, *, free: int, required: int, size: int) -> int:
-        """Return the best set."""
         if size == required.bit_count():
             return required
         if size == 1 and self._of_one:
@@ -205,13 +204,11 @@ class TableEngine:
         self._orders = {size: terms.order(size) for size in (1, 2, 3)}
 
     def best(self, *, free: int, required: int, size: int) -> int:
-        """Return the best set."""
         if size == required.bit_count():
             return required
         return self._best_of(self._terms.tables.sets(free, required, size), free, size)
 
     def ranked(self, *, free: int, required: int, size: int, count: int) -> list[int]:
-        """Return the *count* best sets, best first."""
         family = self._terms.tables.sets(free, required, size)
         sets: list[int] = []
         while family and len(sets) < count:
@@ -364,7 +361,7 @@ class _GroupCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class _Request:
-    """A request to the tree; only *allowed* GPUs may be taken, the terms count all *free* ones."""
+    """A request to the tree; only *allowed* GPUs can be taken, the terms count all *free* ones."""
 
     free: int
     allowed: int
@@ -381,7 +378,7 @@ class _Request:
         return max(kept, least), min(able, self.size - self.required.bit_count() + kept)
 
     def leaves_open(self, members: int) -> bool:
-        """Return whether any free GPU of the group may be taken."""
+        """Return whether any free GPU of the group can be taken."""
         return not (self.free ^ self.allowed) & members
 
     def without(self, chosen: int) -> "Iterator[_Request]":

@@ -207,7 +207,7 @@ class Explanation:
         return f" ({faults})" if faults else ""
 
     def isolated(self, chosen: Iterable[int]) -> str:
-        """Return which GPUs no other GPU can reach; empty where there is none.
+        """Return which GPUs no other GPU can reach; empty if there is none.
 
         In MIG mode there is no peer access (NVIDIA MIG user guide, limitations).
         """
@@ -408,7 +408,6 @@ def _faults(snapshot: Snapshot) -> Mapping[int, tuple[str, ...]]:
 
 
 def names(indices: Iterable[int]) -> str:
-    """Return the names of GPUs by index."""
     return " ".join(f"GPU{index}" for index in indices)
 
 

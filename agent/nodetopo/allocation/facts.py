@@ -58,7 +58,7 @@ that a supported driver serves (NVIDIA driver release notes, branch 580).
 """
 
 NEWEST_PCIE = 7
-"""The newest generation that PCI-SIG has published; a file may claim any."""
+"""The newest generation that PCI-SIG has published; a file can claim any."""
 
 Square = Sequence[Sequence[int]]
 """A value for every pair of positions; the diagonal has no meaning."""
@@ -73,38 +73,30 @@ The kind is UNKNOWN for a GPU of unknown place, which counts as a separate place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The machine as the score sees it; every tuple is by position of the GPU.
+    """The machine as the score sees it; every tuple is by position of the GPU."""
 
-    Attributes:
-        indices: NVML indices, ascending.
-        links: usable NVLinks of each pair; 0 where there is none, none known, or MIG is on.
-        rates: MB/s of one NVLink of each pair, one direction.
-        hops: bandwidth of each pair in 0.1 GB/s, over NVLink where there is any, else PCIe.
-        reach: sum of the hops of each GPU to all others, 0.1 GB/s.
-        is_switched: NVSwitches join the GPUs, so links do not belong to a pair.
-        numa, sockets: the NUMA node and the CPU socket of each GPU.
-        models: the position of the first GPU with the same product, memory and compute capability.
-            What is unknown of any GPU tells none apart.
-        hcas: the nearest rails of each GPU that are not down, as a bit mask: HCAs for storage and
-            management are none (:mod:`nodetopo.rdma.rails`).
-        is_far: whether all of these HCAs are on another socket.
-        hca_steps: distance to the nearest of these HCAs, from 1 (PIX) to 5 (SYS); 0 on a node
-            without rails, or all of whose rails are down.
-        partitions: bit masks of positions that share a PCIe switch or are a Fabric Manager pair.
-    """
-
-    indices: tuple[int, ...]
+    indices: tuple[int, ...]  # NVML's, ascending
+    # Usable NVLinks of each pair; 0 if there is none, none known, or MIG is on.
     links: tuple[tuple[int, ...], ...]
-    rates: tuple[tuple[int, ...], ...]
+    rates: tuple[tuple[int, ...], ...]  # MB/s of one NVLink of each pair, one direction
+    # Of each pair, 0.1 GB/s, over NVLink where there is any, else PCIe.
     hops: tuple[tuple[int, ...], ...]
-    reach: tuple[int, ...]
-    is_switched: bool
+    reach: tuple[int, ...]  # sum of each GPU's hops to all others, 0.1 GB/s
+    is_switched: bool  # NVSwitches join the GPUs, so links do not belong to a pair
+    # numa, sockets: of each GPU
     numa: tuple[Place, ...]
     sockets: tuple[Place, ...]
+    # The position of the first GPU with the same product, memory and compute capability. What is
+    # unknown of any GPU tells none apart.
     models: tuple[int, ...]
+    # The nearest rails of each GPU that are not down, as a bit mask: HCAs for storage and
+    # management are none (`rdma.rails`).
     hcas: tuple[int, ...]
-    is_far: tuple[bool, ...]
+    is_far: tuple[bool, ...]  # all of these HCAs are on another socket
+    # Distance to the nearest of these HCAs, from 1 (PIX) to 5 (SYS); 0 on a node without rails, or
+    # all of whose rails are down.
     hca_steps: tuple[int, ...]
+    # Masks of positions that share a PCIe switch or are a Fabric Manager pair.
     partitions: tuple[int, ...]
 
 
@@ -259,7 +251,7 @@ def _slot_rates(snapshot: Snapshot) -> list[int]:
     """Return the MB/s that the PCIe link of each GPU carries with the lanes that it trained to.
 
     Where the width is unknown, the narrowest of the node counts. A GPU with NVLinks to its CPU
-    (POWER9: 2 lanes beside them; Grace) does not depend on its lanes.
+    (POWER9: 2 lanes alongside them; Grace) does not depend on its lanes.
     """
     gpus = snapshot.gpus
     known = [gpu.pcie.width for gpu in gpus if gpu.pcie and gpu.pcie.width]

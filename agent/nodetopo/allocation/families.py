@@ -19,18 +19,13 @@ Slices = list[Family]
 
 
 class Families:
-    """The families of the sets of *count* GPUs, at most 16.
-
-    Attributes:
-        everyone: the set of all GPUs.
-        every: the family of all sets, the empty one included.
-        has, lacks: for each GPU the family of the sets with it, and without it.
-    """
+    """The families of the sets of *count* GPUs, at most 16."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.everyone = (1 << count) - 1
-        self.every = (1 << (1 << count)) - 1
+        self.everyone = (1 << count) - 1  # the set of all GPUs
+        self.every = (1 << (1 << count)) - 1  # all sets, the empty one included
+        # has, lacks: for each GPU, the family of the sets with it and without it
         self.has = tuple(self._with(gpu) for gpu in range(count))
         self.lacks = tuple(self.every ^ family for family in self.has)
 

@@ -4,7 +4,7 @@ The table is a document of this shape, as YAML or JSON (docs/internals/placement
 
     kind: nodetopo-bandwidth-table
     version: 1
-    machine: DGX-1V, nccl-tests 2.13    # free text, may be left out
+    machine: DGX-1V, nccl-tests 2.13    # free text, can be left out
     operation: all_reduce_perf          # of the sets; this one if left out
     unit: GB/s
     pairs: [{gpus: [0, 1], bandwidth: 24.1}]
@@ -66,14 +66,11 @@ Gpus = frozenset[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction.
+    """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction."""
 
-    Attributes:
-        pairs: bandwidth of one hop between two GPUs, from which the model builds rings.
-        sets: bandwidth of a whole set (bus bandwidth of nccl-tests), used without any model.
-    """
-
+    # One hop between two GPUs, from which the model builds rings.
     pairs: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+    # Bus bandwidth of a whole set (nccl-tests), used without any model.
     sets: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
 
 
@@ -88,15 +85,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthTable:
-    """A table that is not yet matched with a machine.
+    """A table that is not yet matched with a machine."""
 
-    Attributes:
-        machine: free text; ``None`` if the table has none.
-        operation: the sets were measured by.
-    """
-
-    machine: str | None
-    operation: Operation
+    machine: str | None  # free text
+    operation: Operation  # that the sets were measured by
     pairs: tuple[Entry, ...]
     sets: tuple[Entry, ...]
 
@@ -135,7 +127,7 @@ def bandwidth_table(document: object) -> BandwidthTable:
 
 
 def _operation(name: object, machine: str | None) -> Operation:
-    """Return the operation of a table's sets; tables without *name* may have it in *machine*.
+    """Return the operation of a table's sets; tables without *name* can have it in *machine*.
 
     Several names there say nothing, unless one is said to be that of the sets.
     """
@@ -237,7 +229,7 @@ def _unknown_key(path: str, key: object, known: Sequence[str]) -> DecodeError:
 
 
 def _brief(value: object) -> str:
-    """Return *value* as errors show it; of a container, which may be endless, only the kind."""
+    """Return *value* as errors show it; of a container, which can be endless, only the kind."""
     if value is None or isinstance(value, Mapping | list):
         return "nothing" if value is None else "a list" if isinstance(value, list) else "a mapping"
     if isinstance(value, int) and abs(value) > HIGHEST_GB_S:

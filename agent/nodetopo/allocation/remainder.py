@@ -262,10 +262,7 @@ class Symmetry:
 
     GPUs of a class have the same links to all others and are on one NUMA node and socket, so
     exchanging them changes neither the bandwidth nor the span of a set. HCAs and partitions are
-    not considered; they may differ within a class.
-
-    Attributes:
-        classes: the class of each GPU, as a mask.
+    not considered; they can differ within a class.
     """
 
     def __init__(self, facts: Facts, *, is_known: bool = True) -> None:
@@ -290,6 +287,7 @@ class Symmetry:
             alike = [first, *(o for o in others if is_known and are_alike(first, o))]
             remaining = [other for other in others if other not in alike]
             classes.append(alike)
+        # Of each GPU, as a mask.
         self.classes = tuple(
             sum(1 << member for alike in classes if gpu in alike for member in alike)
             for gpu in range(len(facts.indices))

@@ -9,11 +9,7 @@ from nodetopo.model.snapshot import Snapshot
 
 
 def resolve(snapshot: Snapshot, text: str) -> Gpu:
-    """Return the GPU that *text* names: a UUID, ``GPU3``, ``3`` or a PCI address.
-
-    Raises:
-        InputError: no GPU has that name.
-    """
+    """Return the GPU that *text* names: a UUID, ``GPU3``, ``3`` or a PCI address."""
     wanted = text.strip().lower()
     address = PciAddress.as_written(wanted)
     for gpu in snapshot.gpus:
@@ -41,11 +37,7 @@ def usable(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def check_counts(free: int, required: int, size: int, what: str) -> None:
-    """Check the counts of a request; *what* is the name of a device in messages.
-
-    Raises:
-        InputError: no set of that size can be had.
-    """
+    """Check the counts of a request; *what* is the name of a device in messages."""
     if size < 1:
         raise InputError(f"cannot allocate {size} {what}s", "ask for at least 1")
     wanted = f"{size} {what}{'' if size == 1 else 's'}"

@@ -71,8 +71,8 @@ NOT_OF_TWO = frozenset({"pair_bandwidth_gb_s"})
 def terms_for(policy: Policy, size: int, *, with_hcas: bool = False) -> tuple[str, ...]:
     """Return the terms that *policy* compares for requests of *size* GPUs.
 
-    *with_hcas*: the container may get HCAs too, so that these come before what is left to others.
-    Then, and under ``nic-required``, a pod with one GPU may be a rank of a larger job.
+    *with_hcas*: the container can get HCAs too, so that these come before what is left to others.
+    Then, and under ``nic-required``, a pod with one GPU can be a rank of a larger job.
     """
     order = TERMS[policy]
     if with_hcas:
@@ -97,16 +97,12 @@ def _before_remainder(order: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """A policy and a model; every model uses ``measured``, and ``table`` requires it.
-
-    Attributes:
-        with_hcas: whether the container may get HCAs too, as :func:`terms_for` has it.
-    """
+    """A policy and a model; every model uses ``measured``, and ``table`` requires it."""
 
     policy: Policy = Policy.BEST
     model: Model = Model.RING
     measured: Measured | None = None
-    with_hcas: bool = False
+    with_hcas: bool = False  # the container can get HCAs too, see `terms_for`
 
     def terms(self, size: int) -> tuple[str, ...]:
         """Return the terms that are compared for requests of *size* GPUs."""

@@ -29,61 +29,48 @@ FARTHEST_STEPS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The terms of a set.
+    """The terms of a set."""
 
-    Attributes:
-        degraded: GPUs of the set that are degraded, fewer are better.
-        bandwidth_gb_s: modelled bandwidth in one direction, more is better; ``None`` for one GPU,
-            which sends nothing.
-        counts_as_gb_s: the bandwidth by which the set is compared at first: that of the best set of
-            the request, of which it has at least 94 %, otherwise its bandwidth. The best is the
-            widest of the sets that equal the answer in all terms before.
-        models: how many GPU models the set has, by product, memory and compute capability; fewer
-            are better, as the smallest memory and the slowest GPU set the pace.
-        pair_bandwidth_gb_s: sum over all pairs of the set, as they count among the pairs of free
-            GPUs (:func:`nodetopo.allocation.bandwidth.alike`); more is better. It is compared for
-            three GPUs or more.
-        numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown place counts
-            as a separate place.
-        remainder_value: what the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs, in
-            weighted GB/s, more is better. Where it is known when jobs end, the mean over now and
-            after each end.
-        hca_far: GPUs with no HCA on their socket.
-        rail_loss: GPUs that cannot have one of their nearest HCAs for themselves.
-        hca_distance: sum of the distances to the nearest HCA; PIX is 1, SYS 5.
-        hca_nearness: sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is
-            compared for one GPU, in place of the three terms before.
-        rails_beside: sum of how many HCAs are nearest to the GPU, and how many to any GPU of its
-            socket, less is better: what is left keeps the socket with more. It is compared for one
-            GPU, after *hca_nearness*.
-        broken_partitions: PCIe switches, or Fabric Manager pairs, whose GPUs were all free and of
-            which the set takes only some.
-        crowding: sum over the NUMA nodes of the square of the GPUs in use there.
-        shortfall_gb_s: how far the bandwidth is below what it counts as, less is better; ``None``
-            for one GPU.
-        reach_gb_s: bandwidth of the GPUs of the set to all GPUs of the node, less is better: the
-            best-connected stay free.
-        order: the GPU indices; the lower list wins when all else is equal.
-    """
-
-    degraded: int
+    degraded: int  # degraded GPUs of the set, fewer are better
+    # Modelled, one direction, more is better; None for one GPU, which sends nothing.
     bandwidth_gb_s: float | None
+    # The bandwidth by which the set is compared at first: that of the best set of the request, of
+    # which it has at least 94 %, otherwise its bandwidth. The best is the widest of the sets that
+    # equal the answer in all terms before.
     counts_as_gb_s: float | None
+    # How many GPU models the set has, by product, memory and compute capability; fewer are better,
+    # as the smallest memory and the slowest GPU set the pace.
     models: int
+    # Sum over all pairs of the set, as they count among the pairs of free GPUs
+    # (`allocation.bandwidth.alike`); more is better. It is compared for three GPUs or more.
     pair_bandwidth_gb_s: float
+    # numa_nodes, sockets: how many the set spans, fewer are better; a GPU of unknown place counts
+    # as a separate place
     numa_nodes: int
     sockets: int
+    # What the remaining GPUs are worth to later jobs of 2, 4 and 8 GPUs, in weighted GB/s, more is
+    # better. Where it is known when jobs end, the mean over now and after each end.
     remainder_value: float
-    hca_far: int
-    rail_loss: int
-    hca_distance: int
+    hca_far: int  # GPUs with no HCA on their socket
+    rail_loss: int  # GPUs that cannot have one of their nearest HCAs for themselves
+    hca_distance: int  # sum of the distances to the nearest HCA; PIX is 1, SYS 5
+    # Sum of how near an HCA is: PIX is 5, SYS 1, none on the socket 0. It is compared for one GPU,
+    # in place of the three terms before.
     hca_nearness: int
+    # Sum of how many HCAs are nearest to the GPU, and how many to any GPU of its socket, less is
+    # better: what is left keeps the socket with more. It is compared for one GPU, after
+    # `hca_nearness`.
     rails_beside: int
+    # PCIe switches, or Fabric Manager pairs, whose GPUs were all free and of which the set takes
+    # only some.
     broken_partitions: int
-    crowding: int
+    crowding: int  # sum over NUMA nodes of the square of the GPUs in use
+    # How far the bandwidth is below what it counts as, less is better; None for one GPU.
     shortfall_gb_s: float | None
+    # Bandwidth of the GPUs of the set to all GPUs of the node, less is better: the best-connected
+    # stay free.
     reach_gb_s: float
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # GPU indices; the lower list wins when all else is equal
 
     def to_plain(self) -> dict[str, Any]:
         """Return the terms as JSON types."""
@@ -109,12 +96,10 @@ def pair_bandwidth(facts: Facts, members: Sequence[int], counted: Mapping[int, i
 
 
 def models(facts: Facts, members: Sequence[int]) -> int:
-    """Return how many GPU models *members* have."""
     return len({facts.models[member] for member in members})
 
 
 def numa_nodes(facts: Facts, members: Sequence[int]) -> int:
-    """Return how many NUMA nodes *members* span."""
     return len({facts.numa[member] for member in members})
 
 

@@ -37,17 +37,10 @@ class Terms:
     """The terms of sets of one machine by one choice of rules; sets are masks of positions.
 
     Safe to share between threads: at worst two threads compute the same value.
-
-    Attributes:
-        facts: the machine with the bandwidths of the model.
-        is_small: every set of the machine can be compared within the time of a request.
-        tree: the machine as nested groups; ``None`` where its groups do not nest, where different
-            bandwidths can count as equal, or where sets were measured, whose bandwidths can be
-            anything.
-        nearest: the most similar tree, for machines that are neither a tree nor small.
     """
 
     def __init__(self, facts: Facts, rules: Rules = DEFAULT) -> None:
+        # With the bandwidths of the model.
         self.facts = facts = with_measured_pairs(facts, rules.measured)
         self.rules = rules
         everyone = range(len(facts.indices))
@@ -57,9 +50,14 @@ class Terms:
             sum(map(bool, row)) > 1 for row in facts.links
         )
         most = LARGEST_MESH if self._is_mesh else LARGEST_ENUMERATED
+        # Every set can be compared within the time of a request.
         self.is_small = len(facts.links) <= most
         has_sets = bool(rules.measured and rules.measured.sets)
+        # The machine as nested groups; None where its groups do not nest, where different
+        # bandwidths can count as equal, or where sets were measured, whose bandwidths can be
+        # anything.
         self.tree = None if has_sets or self._has_near else tree(facts)
+        # The most similar tree, for machines that are neither a tree nor small.
         self.nearest = None if self.tree or self.is_small else nearest_tree(self._coarse())
 
         self._everyone = (1 << len(facts.indices)) - 1

@@ -19,32 +19,22 @@ from nodetopo.allocation.score import set_value
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
-    """A group of two GPUs or more; masks are of positions.
+    """A group of two GPUs or more; masks are of positions."""
 
-    Attributes:
-        members: all GPUs of the group.
-        gpus: those that are in none of the children, ascending.
-        children: the groups within, none within another.
-        hop: bandwidth between GPUs of different children, 0.1 GB/s.
-        gain: how much more a job is worth within the group than within the next larger group,
-            0.01 GB/s; see :func:`nodetopo.allocation.score.set_value`.
-        is_cluster: the group is all GPUs that reach each other at *hop* or more.
-        is_numa, is_socket, is_model: the group is all GPUs of one NUMA node, socket, or model.
-        is_partition: a PCIe switch or a Fabric Manager pair, see :attr:`Facts.partitions`.
-        hcas: HCAs that are nearest to these GPUs and no others; ``None`` for no such group.
-    """
-
-    members: int
-    gpus: tuple[int, ...]
-    children: tuple["Node", ...]
-    hop: int
+    members: int  # all GPUs of the group
+    gpus: tuple[int, ...]  # those in none of the children, ascending
+    children: tuple["Node", ...]  # none within another
+    hop: int  # bandwidth between GPUs of different children, 0.1 GB/s
+    # How much more a job is worth within the group than within the next larger group, 0.01 GB/s;
+    # see `allocation.score.set_value`.
     gain: int
-    is_cluster: bool
+    is_cluster: bool  # all GPUs that reach each other at `hop` or more
+    # is_numa, is_socket, is_model: all GPUs of one NUMA node, socket, or model
     is_numa: bool
     is_socket: bool
     is_model: bool
-    is_partition: bool
-    hcas: int | None
+    is_partition: bool  # a PCIe switch or a Fabric Manager pair, see `Facts.partitions`
+    hcas: int | None  # nearest to these GPUs and no others; None for no such group
 
     def walk(self) -> Iterator["Node"]:
         """Yield the group and all groups within it."""
@@ -55,7 +45,7 @@ class Node:
 
 def tree(facts: Facts) -> Node | None:
     """Return the group of all GPUs, ``None`` where the groups of the machine do not nest."""
-    # Where a GPU has NVLinks to two others, sets may have several rings: a mesh.
+    # Where a GPU has NVLinks to two others, sets can have several rings: a mesh.
     is_mesh = not facts.is_switched and any(sum(map(bool, row)) > 1 for row in facts.links)
     if not facts.indices or is_mesh:
         return None

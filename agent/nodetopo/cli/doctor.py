@@ -16,11 +16,10 @@ from nodetopo.errors import ApiUnavailable, DecodeError, InputError, UnreadableE
 from nodetopo.formats.signatures import Reader
 from nodetopo.model.codec import decode
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.cluster.cluster import Cluster, Topology
+from nodetopo.tools.cluster.cluster import Cluster, Gang, Topology, group
 from nodetopo.tools.cluster.demands import demands
 from nodetopo.tools.cluster.doctor.catalogue import RULES, examine, examined_to_plain
 from nodetopo.tools.cluster.doctor.rule import ClusterArea, ClusterRule
-from nodetopo.tools.cluster.gang import Gang, group
 from nodetopo.tools.cluster.kinds import KINDS, OF_LEVELS, TOPOLOGIES, ObjectKind, kind_of
 from nodetopo.tools.cluster.levels import levels_in_use
 from nodetopo.tools.cluster.node import ClusterNode, gpu_nodes

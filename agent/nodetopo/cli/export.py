@@ -9,7 +9,7 @@ from nodetopo.cli.cluster_source import api, load_nodes
 from nodetopo.cli.output import json_text, note, progress, say, warn
 from nodetopo.cli.source import settings
 from nodetopo.errors import InputError, NothingFound
-from nodetopo.formats.yaml_text import yaml_text
+from nodetopo.formats.yaml import yaml_text
 from nodetopo.tools.cluster.export.record import CLAIMS, FORMS, Exported
 from nodetopo.tools.cluster.kinds import selector
 

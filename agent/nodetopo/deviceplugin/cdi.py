@@ -52,11 +52,7 @@ def sibling_kind(kind: str, name: str) -> str:
 
 
 def checked_kind(kind: str) -> str:
-    """Return *kind* if it is a valid ``vendor/class``.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Return *kind* if it is a valid ``vendor/class``."""
     match = cdi.KIND.fullmatch(kind)
     if (
         match is None
@@ -101,11 +97,7 @@ def annotation_key(prefix: str, names: Sequence[str]) -> str:
 
 
 def checked_annotation_prefix(prefix: str) -> str:
-    """Return *prefix* if keys that begin with it are valid keys of annotations.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Return *prefix* if keys that begin with it are valid keys of annotations."""
     domain, slash, name = annotation_key(prefix, ()).lower().rpartition("/")
     is_domain = _DOMAIN.fullmatch(domain) is not None and len(domain) <= _LONGEST_DOMAIN
     is_name = _NAME.fullmatch(name) is not None and len(name) <= _LONGEST_NAME

@@ -44,7 +44,6 @@ class HookProgram:
     """Which hooks an installed program has; it is read again when the file changes."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
         self._known: tuple[_State, frozenset[str]] | None = None
 
     def hooks(self, root: Path, path: str) -> frozenset[str] | None:

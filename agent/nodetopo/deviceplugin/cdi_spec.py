@@ -36,19 +36,12 @@ _SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Paths as seen by the container runtime, in the host's file system.
+    """Paths as seen by the container runtime, in the host's file system."""
 
-    Attributes:
-        driver: the root of the driver's files.
-        dev: the parent of ``dev/`` with the device nodes.
-        hook: the program ``nvidia-cdi-hook``, or ``nvidia-ctk``; ``None`` without one.
-        hooks: of the program, to be called.
-    """
-
-    driver: Path = Path("/")
-    dev: Path = Path("/")
-    hook: Path | None = None
-    hooks: frozenset[str] = OLDEST
+    driver: Path = Path("/")  # the root of the driver's files
+    dev: Path = Path("/")  # the parent of dev/ with the device nodes
+    hook: Path | None = None  # nvidia-cdi-hook or nvidia-ctk; None without one
+    hooks: frozenset[str] = OLDEST  # names of the program's hooks to call
 
     @property
     def makes_links(self) -> bool:
@@ -58,17 +51,12 @@ class Roots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """The specification of GPUs, and its gaps.
+    """The specification of GPUs, and its gaps."""
 
-    Attributes:
-        spec: ``None`` if containers would start without a working driver.
-        refusal: why *spec* is ``None``, with a cure.
-        left_out: why a GPU or MIG device is left out, by UUID.
-        warnings: for an operator.
-    """
-
+    # None if containers would start without a working driver.
     spec: Spec | None = field(default=None, hash=False)
-    refusal: str | None = None
+    refusal: str | None = None  # why `spec` is None, with a cure
+    # UUID of a GPU or MIG device → why it is left out.
     left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
 

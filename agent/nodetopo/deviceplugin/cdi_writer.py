@@ -28,7 +28,7 @@ from nodetopo.deviceplugin.host_nodes import (
 )
 from nodetopo.deviceplugin.settings import Feature, PluginSettings
 from nodetopo.errors import InputError
-from nodetopo.formats.json import load
+from nodetopo.formats.safe import load_json
 from nodetopo.model.snapshot import Snapshot
 
 _PREFIX = "nodetopo-"
@@ -46,21 +46,16 @@ _MOST_REASONS = 3
 class CdiSettings:
     """How and where specifications are written.
 
-    Attributes:
-        directory: on the host, where the runtimes look; ``/var/run/cdi`` is emptied at boot.
-        kind: of the GPUs; the others are of the same vendor.
-        hook: on the host, the program that makes the driver's libraries known to the loader of a
-            container.
-        disabled_hooks: names of its hooks that are not called, or :data:`ALL`.
-
     Raises:
         InputError: the kind is invalid or NVIDIA's, or a path is relative.
     """
 
+    # On the host, where runtimes look; /var/run/cdi is emptied at boot.
     directory: Path = Path("/var/run/cdi")
-    kind: str = OWN_KIND
+    kind: str = OWN_KIND  # of the GPUs; the others are of the same vendor
+    # On the host; makes the driver's libraries known to a container's loader.
     hook: Path = Path("/usr/bin/nvidia-cdi-hook")
-    disabled_hooks: tuple[str, ...] = ()
+    disabled_hooks: tuple[str, ...] = ()  # names of hooks not to call, or `ALL`
 
     def __post_init__(self) -> None:
         if written_kind(self.kind) != self.kind:
@@ -72,18 +67,11 @@ class CdiSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiReport:
-    """The devices that containers can get by our specifications.
+    """The devices that containers can get by our specifications."""
 
-    Attributes:
-        devices: UUIDs of the GPUs and MIG devices defined in the host's file, which a runtime can
-            resolve.
-        problem: why offered GPUs are missing, or why the file is wrong, with a cure; ``None``
-            without a problem.
-        warnings: for an operator.
-    """
-
+    # UUIDs defined in the host's file, which a runtime can resolve.
     devices: frozenset[str] = frozenset()
-    problem: str | None = None
+    problem: str | None = None  # why offered GPUs are missing, or the file is wrong, with a cure
     warnings: tuple[str, ...] = ()
 
 
@@ -179,14 +167,7 @@ def _problem(
     *,
     is_there: bool,
 ) -> str | None:
-    """Return a sentence on why containers cannot, or soon cannot, get the devices *lacking*.
-
-    Args:
-        refusal: why the latest specification is not the one on the host.
-        lacking: offered devices that are not in the host's specification.
-        left_out: why devices are not in the latest specification.
-        is_there: whether the host has a specification.
-    """
+    """Return a sentence on why containers cannot, or soon cannot, get the devices *lacking*."""
     count = "1 device is" if len(lacking) == 1 else f"{len(lacking)} devices are"
     if refusal is not None:
         outcome = "the one from before stays" if is_there else "there is none"
@@ -213,7 +194,6 @@ class CdiFile:
     """
 
     def __init__(self, directory: Path, kind: str) -> None:
-        """Touch nothing yet."""
         self._kind = kind
         self._file = HostFile(directory / f"{_PREFIX}{kind.replace('/', '-')}.json")
 
@@ -246,7 +226,7 @@ class CdiFile:
     def _spec(self) -> Spec | None:
         """Return the specification on the host; ``None`` if there is none of our kind."""
         try:
-            spec = load(self._file.read().text or "")
+            spec = load_json(self._file.read().text or "")
         except ValueError:
             return None
         return spec if isinstance(spec, dict) and spec.get("kind") == self._kind else None

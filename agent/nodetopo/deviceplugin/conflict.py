@@ -64,17 +64,11 @@ class CompetingPlugin:
     proof: str
 
     def sentence(self, resource: str) -> str:
-        """Return the conflict as a sentence for an operator."""
         return f"{self.proof} serves {resource} on {self.path}: remove it, or this one"
 
 
 class CompetingPlugins:
-    """Detects competing plugins of one resource; all methods are called by one thread.
-
-    Args:
-        devices: returns our offered devices.
-        answer_s: time limit for another plugin's device list.
-    """
+    """Detects competing plugins of one resource; all methods are called by one thread."""
 
     def __init__(
         self,

@@ -34,27 +34,22 @@ _MIG_CALLS = ("nvmlDeviceGetMig", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginDevice:
-    """One device of a resource, as the kubelet sees it.
+    """One device of a resource, as the kubelet sees it."""
 
-    Attributes:
-        id: the UUID of the GPU or MIG device; of a replica, followed by :data:`REPLICA` and
-            its number. It never changes meaning.
-        numa_nodes: the nodes that are near, ascending. Either every device of a resource
-            has some, or none has: once a device has a node, the kubelet would never allocate
-            those without (1.36 pkg/kubelet/cm/devicemanager/topology_hints.go counts only those
-            with a node).
-        socket_nodes: all nodes with CPUs of the socket that holds those, ascending; empty if
-            they are the same, or the socket is unknown.
-        minor: the N of the GPU's ``/dev/nvidiaN``; ``None`` if NVML did not return it.
-        capabilities: the N of each ``/dev/nvidia-caps/nvidia-capN`` that a container needs for
-            a MIG device; empty for a GPU, ``None`` if the driver does not list them.
-    """
-
+    # The UUID of the GPU or MIG device; of a replica, followed by `REPLICA` and its number. It
+    # never changes meaning.
     id: str
     is_healthy: bool = True
+    # The nodes that are near, ascending. Either every device of a resource has some, or none has:
+    # once a device has a node, the kubelet would never allocate those without (1.36
+    # pkg/kubelet/cm/devicemanager/topology_hints.go counts only those with a node).
     numa_nodes: tuple[int, ...] = ()
-    minor: int | None = None
+    minor: int | None = None  # the N of the GPU's /dev/nvidiaN
+    # The N of each /dev/nvidia-caps/nvidia-capN that a MIG device needs; empty for a GPU, None if
+    # the driver does not list them.
     capabilities: tuple[int, ...] | None = ()
+    # All nodes with CPUs of the socket that holds those, ascending; empty if they are the same, or
+    # the socket is unknown.
     socket_nodes: tuple[int, ...] = ()
 
     def reported_nodes(self, numa: NumaReport) -> tuple[int, ...]:

@@ -92,18 +92,13 @@ class HostPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """The files of a driver that a container needs, each part sorted by path.
-
-    Attributes:
-        version: of the driver.
-        libraries: of the driver's version; empty without a driver.
-        links: (target, path in the container) of symbolic links to the libraries next to them.
-        programs, sockets: existing ones; the sockets include the directory of MPS.
-    """
+    """The files of a driver that a container needs, each part sorted by path."""
 
     version: str
-    libraries: tuple[HostPath, ...] = ()
+    libraries: tuple[HostPath, ...] = ()  # of the driver's version; empty without a driver
+    # (target, path in the container) of links to the libraries next to them
     links: tuple[tuple[str, str], ...] = ()
+    # programs, sockets: existing ones; the sockets include the directory of MPS
     programs: tuple[HostPath, ...] = ()
     sockets: tuple[HostPath, ...] = ()
 

@@ -124,11 +124,7 @@ class FakeKubelet(service.RegistrationServicer):
             endpoint.watch()
 
     def wait_registered(self, timeout_s: float, resource: str = GPU_RESOURCE) -> ResourceView:
-        """Return the first device list of *resource*, waiting for it if necessary.
-
-        Raises:
-            TimeoutError: there was none in time.
-        """
+        """Return the first device list of *resource*, waiting for it if necessary."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._view(resource) is not None, timeout_s):
                 raise TimeoutError(f"{resource} was not registered within {timeout_s} s")
@@ -148,11 +144,7 @@ class FakeKubelet(service.RegistrationServicer):
         required: Sequence[str] = (),
         resource: str = GPU_RESOURCE,
     ) -> tuple[str, ...]:
-        """Ask the plugin which *size* devices to take; *available* defaults to all healthy ones.
-
-        Raises:
-            UnreadableError: no plugin, or it answered with an error.
-        """
+        """Ask the plugin which *size* devices to take; *available* defaults to all healthy ones."""
         endpoint = self._endpoint(resource)
         if available is None:
             with self._changed:
@@ -166,11 +158,7 @@ class FakeKubelet(service.RegistrationServicer):
         return tuple(answer.container_responses[0].deviceIDs)
 
     def allocate(self, ids: Sequence[str], resource: str = GPU_RESOURCE) -> AllocateView:
-        """Ask the plugin how a container gets to see *ids*.
-
-        Raises:
-            UnreadableError: no plugin, or it answered with an error.
-        """
+        """Ask the plugin how a container gets to see *ids*."""
         container = pb.ContainerAllocateRequest(devices_ids=ids)
         request = pb.AllocateRequest(container_requests=[container])
         answer = self._endpoint(resource).call("Allocate", request).container_responses[0]
@@ -262,11 +250,7 @@ class Endpoint:
         self._thread = Thread(target=self._watch_devices, name=f"watch {path.name}", daemon=True)
 
     def connect(self) -> None:
-        """Connect and read the options.
-
-        Raises:
-            UnreadableError: no answer in time.
-        """
+        """Connect and read the options."""
         try:
             dial_s = self._deadlines.fake_kubelet_dial_s
             self._stub.GetDevicePluginOptions(pb.Empty(), timeout=dial_s)
@@ -280,11 +264,6 @@ class Endpoint:
         self._thread.start()
 
     def call(self, method: str, request: Any) -> Any:
-        """Call *method* and return its answer.
-
-        Raises:
-            UnreadableError: the plugin answered with an error.
-        """
         try:
             return getattr(self._stub, method)(request, timeout=self._deadlines.fake_kubelet_call_s)
         except grpc.RpcError as error:

@@ -34,19 +34,13 @@ State = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSetup:
-    """The node's known setup for handing devices to containers.
+    """The node's known setup for handing devices to containers."""
 
-    Attributes:
-        specs: CDI specifications; ``None`` if no directory of them is visible.
-        runtimes: configurations of the container runtimes; ``None`` if none can be read.
-        toolkit: settings of NVIDIA's container toolkit; ``None`` if they cannot be read.
-        folders: directories of the host, relative to its root, with files in the specifications
-            that come and go with the driver.
-    """
-
-    specs: tuple[CdiSpec, ...] | None = None
-    runtimes: tuple[RuntimeConfig, ...] | None = None
-    toolkit: ContainerToolkit | None = None
+    specs: tuple[CdiSpec, ...] | None = None  # None if no CDI directory is visible
+    runtimes: tuple[RuntimeConfig, ...] | None = None  # None if no configuration can be read
+    toolkit: ContainerToolkit | None = None  # None if its settings cannot be read
+    # Of the host, relative to its root: files of the specifications that come and go with the
+    # driver.
     folders: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -73,7 +67,6 @@ class NodeSetup:
 
     @property
     def lacks_nvidias_runtime(self) -> bool:
-        """Whether the node is known to lack NVIDIA's runtime."""
         return self.runtimes is not None and not any(
             runtime.nvidia_runtimes for runtime in self.runtimes
         )
@@ -81,16 +74,11 @@ class NodeSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """A way to hand devices to containers.
+    """A way to hand devices to containers."""
 
-    Attributes:
-        strategy: for the answer to Allocate.
-        reason: for the choice, a clause.
-        problem: why no strategy works on this node, a sentence; ``None`` if this one should.
-    """
-
-    strategy: Strategy
-    reason: str
+    strategy: Strategy  # for the answer to Allocate
+    reason: str  # a clause
+    # Why no strategy works on this node, a sentence; None if this one should.
     problem: str | None = None
 
 
@@ -98,7 +86,6 @@ def read_setup(host_root: Path, procfs: Path = Path("/proc")) -> NodeSetup:
     """Read the setup of the node whose file system is mounted at *host_root*.
 
     Args:
-        host_root: the host's ``/``.
         procfs: the host's ``/proc``, for the numbers of its drivers.
     """
     files = Files("host", Tree.of(host_root))
@@ -144,7 +131,6 @@ def choose(
     a pod cannot request by itself.
 
     Args:
-        setup: of the node.
         kind: vendor and class of the specification's devices.
         devices: UUIDs that a container can get.
         driver: version of the loaded driver, if known.

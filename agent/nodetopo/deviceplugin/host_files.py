@@ -29,20 +29,14 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """What a file holds, or why that is not known.
+    """What a file holds, or why that is not known."""
 
-    Attributes:
-        data: up to a byte more than :data:`MAX_BYTES`; ``None`` if there is no file, or it cannot
-            be used.
-        problem: why an existing file cannot be used, a clause; ``None`` without one.
-    """
-
-    data: bytes | None = None
-    problem: str | None = None
+    data: bytes | None = None  # up to a byte more than `MAX_BYTES`; None without a usable file
+    problem: str | None = None  # why an existing file cannot be used, a clause
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no file: a missing directory has none, and a closed one may."""
+        """Whether there is no file: a missing directory has none, and a closed one might."""
         return self.data is None and self.problem is None
 
     @property
@@ -64,7 +58,6 @@ class HostFile:
         """Touch nothing yet.
 
         Args:
-            mode: permissions of the file.
             has_directory: whether the directory is another program's, and never created here.
         """
         self._path = path
@@ -73,7 +66,6 @@ class HostFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
         return self._path
 
     def read(self) -> FileContent:

@@ -31,15 +31,10 @@ _CAPABILITIES = "nvidia-caps"
 
 @dataclass(frozen=True, slots=True)
 class HostNodes:
-    """Device nodes of the host.
+    """Device nodes of the host."""
 
-    Attributes:
-        root: the parent of their ``dev/``, as seen by the container runtime.
-        names: of the requested nodes that exist, below ``/dev``.
-    """
-
-    root: Path = Path("/")
-    names: tuple[str, ...] = ()
+    root: Path = Path("/")  # the parent of their dev/, as seen by the container runtime
+    names: tuple[str, ...] = ()  # requested ones that exist, below /dev
 
 
 def present_nodes(settings: PluginSettings) -> HostNodes:

@@ -62,7 +62,6 @@ class DirectoryChanges:
             os.eventfd_write(self._waker, 1)
 
     def close(self) -> None:
-        """Free the descriptors."""
         descriptors, self._queue, self._waker = (self._queue, self._waker), -1, -1
         for descriptor in descriptors:
             if descriptor >= 0:

@@ -27,17 +27,12 @@ S = TypeVar("S", bound=Served)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servable(Generic[S]):
-    """A resource for the kubelet.
-
-    Attributes:
-        devices: the devices of the resource.
-        identity: properties fixed for a running plugin; a changed identity needs a new plugin.
-        serve: returns the served resource from now on, given its previous result if that plugin
-            keeps running, else ``None``. A new plugin is not started yet.
-    """
+    """A resource for the kubelet."""
 
     devices: Sequence[PluginDevice]
-    identity: object
+    identity: object  # fixed for a running plugin; a changed identity needs a new plugin
+    # Returns the served resource from now on, given its previous result if that plugin keeps
+    # running, else None. A new plugin is not started yet.
     serve: Callable[[S | None], S]
 
 
@@ -48,7 +43,6 @@ class PluginKeeper(Generic[S]):
     """
 
     def __init__(self) -> None:
-        """Serve nothing yet."""
         self._identities: Mapping[str, object] = {}
         self._served: Mapping[str, S] = MappingProxyType({})  # replaced, not changed
 

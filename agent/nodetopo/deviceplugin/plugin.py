@@ -48,54 +48,37 @@ MOST_ABSENCES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """A time in which no kubelet watched the devices.
+    """A time in which no kubelet watched the devices."""
 
-    Attributes:
-        since_s: its begin on the monotonic clock; the first begins with the plugin.
-        until_s: its end; ``None`` while it lasts.
-    """
-
-    since_s: float
-    until_s: float | None = None
+    since_s: float  # by the monotonic clock; the first absence begins with the plugin
+    until_s: float | None = None  # None while it lasts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginState:
-    """The state of a plugin at one moment.
+    """The state of a plugin at one moment."""
 
-    Attributes:
-        is_running: from :meth:`DevicePlugin.start` to the stop; false in between means an internal
-            error, cured by a restart.
-        is_registered: whether the running kubelet has accepted the current socket, without
-            contradicting evidence (*unlisted*).
-        is_detached: the socket directory was deleted while a mount held it; only a restarted
-            container sees the new directory.
-        registrations: accepted by the kubelet since the start.
-        endpoint: file name of the current socket; ``None`` while the directory is missing.
-        stream_count: clients that currently watch the device list.
-        devices: number of offered devices, healthy or not.
-        allocations: containers that got devices.
-        unchosen: preferred allocations answered with any valid set, because the choice timed out.
-        last_problem: why the last attempt to serve or register failed; ``None`` after a success.
-        conflict: the competing plugin that serves the resource, as a sentence; ``None`` without
-            one. The plugin then does not register, see :mod:`nodetopo.deviceplugin.conflict`.
-        unlisted: how the kubelet's own list contradicts the registration, as a sentence; ``None``
-            if it does not or cannot be read.
-        siblings: sockets of other instances of this program that serve the resource, by name.
-    """
-
-    is_running: bool
+    is_running: bool  # from `start` to the stop; otherwise an internal error, cured by a restart
+    # The running kubelet accepted the current socket, and `unlisted` does not contradict.
     is_registered: bool
+    # The socket directory was deleted while a mount held it; only a restarted container sees the
+    # new directory.
     is_detached: bool
-    registrations: int
-    endpoint: str | None
-    stream_count: int
-    devices: int
-    allocations: int
-    last_problem: str | None
+    registrations: int  # accepted by the kubelet since the start
+    endpoint: str | None  # file name of the current socket; None while the directory is missing
+    stream_count: int  # clients that watch the device list
+    devices: int  # offered ones, healthy or not
+    allocations: int  # containers that got devices
+    last_problem: str | None  # of the last attempt to serve or register; None after a success
+    # The competing plugin that serves the resource, as a sentence; None without one. The plugin
+    # then does not register, see `deviceplugin.conflict`.
     conflict: str | None
+    # Preferred allocations answered with any valid set, because the choice timed out.
     unchosen: int = 0
+    # How the kubelet's own list contradicts the registration, as a sentence; None if it does not or
+    # cannot be read.
     unlisted: str | None = None
+    # Sockets of other instances of this program for the resource, by name.
     siblings: tuple[str, ...] = ()
 
 
@@ -186,7 +169,6 @@ class DevicePlugin:
 
     @property
     def state(self) -> PluginState:
-        """The current state."""
         registrars, competitor, unlisted = self._registrars, self._competitor, self._unlisted
         return PluginState(
             is_running=self._thread.is_alive(),
@@ -218,7 +200,6 @@ class DevicePlugin:
 
     @property
     def recent_allocations(self) -> tuple[LoggedAllocation, ...]:
-        """The latest allocations with their reasons, oldest first."""
         return self._servicer.recent_allocations
 
     def start(self) -> None:

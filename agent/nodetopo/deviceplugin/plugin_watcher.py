@@ -125,7 +125,6 @@ class Announcer(service.RegistrationServicer):
     def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
         self, request: pb.RegistrationStatus, context: grpc.ServicerContext
     ) -> pb.RegistrationStatusResponse:
-        """Remember the result of the registration."""
         del context
         problem = None if request.plugin_registered else request.error or "no reason given"
         self._notification = Notification(problem)

@@ -76,17 +76,11 @@ class Registration(StrEnum):
 
 @dataclass(slots=True)
 class _Accepted:
-    """The registration that the kubelet accepted last.
+    """The registration that the kubelet accepted last."""
 
-    Attributes:
-        since: when, on the monotonic clock.
-        streams_opened: streams that the socket had carried before.
-        unwatched_since: since when no stream is open; ``None`` while one is.
-    """
-
-    since: float
-    streams_opened: int
-    unwatched_since: float | None = None
+    since: float  # by the monotonic clock
+    streams_opened: int  # that the socket had carried before
+    unwatched_since: float | None = None  # since when no stream is open; None while one is
 
 
 class Registrar(ABC):
@@ -98,13 +92,6 @@ class Registrar(ABC):
     the file, so the server stays for its clients, and a new server with a new socket is registered.
     The old server also stays after that registration: kubelets up to 1.36 drop the newest plugin of
     a resource when the stream of an earlier one ends.
-
-    Attributes:
-        directory: of the socket.
-        registrations: accepted by a kubelet through this registrar.
-        last_problem: why the last attempt to serve or register failed; ``None`` after a success.
-        is_detached: whether the directory was deleted while a mount held it, and no client watches
-            the device list.
     """
 
     def __init__(
@@ -119,8 +106,11 @@ class Registrar(ABC):
         on_stream_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.directory = directory
-        self.registrations = 0
+        self.registrations = 0  # accepted by a kubelet
+        # Of the last attempt to serve or register; None after a success.
         self.last_problem: str | None = None
+        # Whether the directory was deleted while a mount held it, and no client watches the device
+        # list.
         self.is_detached = False
         self._resource = resource
         self._instance = instance
@@ -255,7 +245,6 @@ class Registrar(ABC):
         self._is_cancelled = True
 
     def stop(self) -> None:
-        """Stop serving."""
         for server in (self._server, *self._former):
             if server is not None:
                 server.stop(self._deadlines.stop_grace_s)
@@ -272,11 +261,7 @@ class Registrar(ABC):
 
     @abstractmethod
     def _new_server(self) -> PluginServer:
-        """Serve on a new socket.
-
-        Raises:
-            OSError, RuntimeError: the socket cannot be made.
-        """
+        """Serve on a new socket."""
 
     @abstractmethod
     def _attempt(self, server: PluginServer, now: float) -> bool:
@@ -317,7 +302,6 @@ class Registrar(ABC):
         self._note(problem)
 
     def _note(self, problem: str) -> None:
-        """Remember why the resource is not registered."""
         if self._is_cancelled:
             return
         if problem != self.last_problem:
@@ -398,14 +382,11 @@ class KubeletSocketRegistrar(Registrar):
 
 
 class RegistrationError(UnreadableError):
-    """The kubelet did not confirm a registration.
-
-    Attributes:
-        may_be_connected: whether it may have connected to the socket all the same.
-    """
+    """The kubelet did not confirm a registration."""
 
     def __init__(self, cause: str, cure: str, *, may_be_connected: bool) -> None:
         super().__init__(cause, cure)
+        # The kubelet can have connected to the socket all the same.
         self.may_be_connected = may_be_connected
 
 

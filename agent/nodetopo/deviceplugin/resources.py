@@ -66,42 +66,28 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The mapping of devices to resources.
+    """The mapping of devices to resources."""
 
-    Attributes:
-        resource: the name of whole GPUs; all others share its domain.
-        shared: by the resource's name without sharing.
-        excluded: names of GPUs to leave out
-        (:func:`nodetopo.deviceplugin.devices.matches`).
-        numa: the NUMA nodes that the kubelet is given.
-    """
-
-    resource: str = GPU_RESOURCE
+    resource: str = GPU_RESOURCE  # of whole GPUs; all others share its domain
     mig: MigStrategy = MigStrategy.NONE
+    # By the resource's name without sharing.
     shared: Mapping[str, Shared] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    excluded: tuple[str, ...] = ()
-    numa: NumaReport = NumaReport.NUMA
+    excluded: tuple[str, ...] = ()  # names of GPUs to leave out (`devices.matches`)
+    numa: NumaReport = NumaReport.NUMA  # that the kubelet is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """One resource with all of its devices, lost ones included.
-
-    Attributes:
-        unshared_name: its name if it were not shared.
-        gpus: the id of each device's GPU, by the device's id.
-        shared: how it is shared; ``None`` where it is not.
-    """
+    """One resource with all of its devices, lost ones included."""
 
     name: str
     unshared_name: str
     devices: tuple[PluginDevice, ...]
-    gpus: Mapping[str, str] = field(hash=False)
-    shared: Shared | None = None
+    gpus: Mapping[str, str] = field(hash=False)  # id of the device → id of its GPU
+    shared: Shared | None = None  # None where it is not shared
 
     @property
     def is_shared(self) -> bool:
-        """Whether the devices are replicas."""
         return self.shared is not None
 
     @property
@@ -120,15 +106,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A node's offered resources, each with devices, without duplicates.
-
-    Attributes:
-        unused_exclusions: excluded names that match no GPU of the node; empty if no GPU is known.
-    """
+    """A node's offered resources, each with devices, without duplicates."""
 
     resources: tuple[Resource, ...]
     refusals: tuple[Refusal, ...] = ()
-    unused_exclusions: tuple[str, ...] = ()
+    unused_exclusions: tuple[str, ...] = ()  # match no GPU of the node; empty if no GPU is known
 
 
 def only_healthy(offered: Offer, uuids: Collection[str]) -> Offer:
@@ -274,14 +256,12 @@ class _Units:
         return units, refusals
 
     def whole(self, gpu: Gpu) -> _Unit:
-        """Return *gpu* as a device."""
         nodes = () if gpu.numa_node is None else (gpu.numa_node,)
         is_healthy = not gpu.is_lost and self.health.get(gpu.id, _HEALTHY).is_healthy
         device = PluginDevice(id=gpu.id, is_healthy=is_healthy, numa_nodes=nodes, minor=gpu.minor)
         return device, gpu.id
 
     def part(self, gpu: Gpu, one: MigInstance) -> _Unit:
-        """Return a MIG device of *gpu* as a device."""
         device, _ = self.whole(gpu)
         numbers = capabilities(self.minors, gpu.minor, one.gpu_instance, one.compute_instance)
         return replace(device, id=one.uuid, capabilities=numbers), gpu.id

@@ -43,7 +43,6 @@ class GpuAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._settings.numa
 
     def look(self) -> None:
@@ -51,12 +50,6 @@ class GpuAnswers:
         self._nodes = present_nodes(self._settings)
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for *devices*.
-
-        Raises:
-            InputError: they are replicas, and a container can have only one.
-            UnreadableError: device nodes are needed, and a minor number is unknown.
-        """
         is_limited = self._settings.fails_requests_greater_than_one
         if is_limited and len(devices) > 1 and any(device.is_replica for device in devices):
             raise InputError(
@@ -73,9 +66,6 @@ def container_response(
 
     Replicas of one GPU or MIG device count as that device, once. *nodes* is the result of
     :func:`nodetopo.deviceplugin.host_nodes.present_nodes`; no file is read here.
-
-    Raises:
-        UnreadableError: device nodes are needed, and a minor number is unknown.
     """
     response = pb.ContainerAllocateResponse()
     strategies = settings.strategies

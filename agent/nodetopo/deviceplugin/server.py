@@ -27,12 +27,7 @@ STUCK_S = 0.2
 
 
 class PluginServer:
-    """A server on the socket *path*, from its construction to :meth:`stop`.
-
-    Attributes:
-        path: where the socket file is now.
-        streams: the streams of the device list that go through this socket.
-    """
+    """A server on the socket *path*, from its construction to :meth:`stop`."""
 
     def __init__(
         self,
@@ -51,8 +46,8 @@ class PluginServer:
             RuntimeError: the socket cannot be bound (raised by grpcio), or no thread be started.
             OSError: the socket's mode cannot be set.
         """
-        self.path = path
-        self.streams = Streams(on_end)
+        self.path = path  # of the socket file now
+        self.streams = Streams(on_end)  # of the device list, through this socket
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=path.stem)
         guard = Guard(Peers(path, users))
         self._server = grpc.server(self._pool, interceptors=[guard, self.streams])
@@ -81,11 +76,7 @@ class PluginServer:
         self._identity = sockets.identity(self.path) or self._identity
 
     def rename(self, path: Path) -> None:
-        """Rename the socket file to *path*, on the same file system.
-
-        Raises:
-            OSError: the file vanished.
-        """
+        """Rename the socket file to *path*, on the same file system."""
         self.path.rename(path)
         self.path = path
 
@@ -136,16 +127,11 @@ class Guard(grpc.ServerInterceptor):
 
 
 class Streams(grpc.ServerInterceptor):
-    """Count the streams of the device list that one server carries.
-
-    Attributes:
-        open: how many there are now.
-        opened: how many there have ever been.
-    """
+    """Count the streams of the device list that one server carries."""
 
     def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
-        self.open = 0
-        self.opened = 0
+        self.open = 0  # now
+        self.opened = 0  # ever
         self._on_end = on_end
         self._contexts: set[grpc.ServicerContext] = set()
         self._lock = Lock()

@@ -52,21 +52,16 @@ Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class InformedPrefer:
-    """A preference that depends on a question to the kubelet.
+    """A preference that depends on a question to the kubelet."""
 
-    Attributes:
-        ask: (available ids, required ids, size): asks. It has no deadline: a question cannot be
-            taken back, so the kubelet's call is answered after it, and never in another thread.
-        prefer: computes with what was learned.
-    """
-
+    # (available ids, required ids, size): asks. It has no deadline: a question cannot be taken
+    # back, so the kubelet's call is answered after it, and never in another thread
     ask: Callable[[Sequence[str], Sequence[str], int], object]
-    prefer: Prefer
+    prefer: Prefer  # computes with the answer
 
     def __call__(
         self, available: Sequence[str], required: Sequence[str], size: int
     ) -> Sequence[str]:
-        """Ask, and compute."""
         self.ask(available, required, size)
         return self.prefer(available, required, size)
 
@@ -120,7 +115,6 @@ class PluginServicer(service.DevicePluginServicer):
 
     @property
     def devices(self) -> tuple[PluginDevice, ...]:
-        """The list last accepted by :meth:`update`; empty before."""
         return self._stream.devices
 
     @property

@@ -56,43 +56,33 @@ class NumaReport(StrEnum):
 class PluginSettings:
     """Settings of offering one resource's devices and handing them over.
 
-    Attributes:
-        strategies: of an Allocate response; CDI alone by default, because device nodes injected by
-            CDI survive ``systemctl daemon-reload`` (nvidia-container-toolkit issue 48) and need no
-            hook in the runtime.
-        cdi_kind: vendor and class of the CDI specification that names the GPUs; ``nvidia-ctk cdi
-            generate`` writes ``nvidia.com/gpu``.
-        annotation_prefix: the prefix of a CDI annotation's key.
-        imex_channels: numbers of the IMEX channels that every container gets; missing ones are left
-            out.
-        features: added to every container.
-        nccl_hints: the directory on the host with our topology file for NCCL, mounted read-only
-            into every container; ``None`` for no such mount.
-        numa: ``none`` leaves the choice of NUMA nodes to the preferred allocation.
-        driver_root: the root of the driver's files as seen by the container runtime: ``/``, or a
-            driver container's directory.
-        dev_root: the parent of ``dev/`` as seen by the container runtime; ``None`` for
-            *driver_root* or ``/``, whichever has the device nodes.
-        host_root: the host's ``/`` as seen by this process.
-        procfs_root: the host's ``/proc`` as seen by this process.
-        fails_requests_greater_than_one: refuse a container more than one replica of a shared
-            resource, because more replicas are no more of a GPU.
-
     Raises:
         InputError: the CDI kind or the prefix is invalid, or a path is relative.
     """
 
+    # Of an Allocate response; CDI alone by default, because device nodes injected by CDI survive
+    # `systemctl daemon-reload` (nvidia-container-toolkit issue 48) and need no hook in the runtime.
     strategies: tuple[Strategy, ...] = (Strategy.CDI_CRI,)
+    # Vendor and class of the CDI specification that names the GPUs; `nvidia-ctk cdi generate`
+    # writes `nvidia.com/gpu`.
     cdi_kind: str = KIND
-    annotation_prefix: str = ANNOTATION_PREFIX
-    imex_channels: tuple[int, ...] = ()
-    features: frozenset[Feature] = frozenset()
+    annotation_prefix: str = ANNOTATION_PREFIX  # of a CDI annotation's key
+    imex_channels: tuple[int, ...] = ()  # that every container gets; missing ones are left out
+    features: frozenset[Feature] = frozenset()  # added to every container
+    # The directory on the host with our topology file for NCCL, mounted read-only into every
+    # container; None for no such mount.
     nccl_hints: Path | None = None
-    numa: NumaReport = NumaReport.NUMA
+    numa: NumaReport = NumaReport.NUMA  # `none` leaves NUMA nodes to the preferred allocation
+    # The root of the driver's files as seen by the container runtime: `/`, or a driver container's
+    # directory.
     driver_root: Path = Path("/")
+    # The parent of `dev/` as seen by the container runtime; None for `driver_root` or `/`,
+    # whichever has the device nodes.
     dev_root: Path | None = None
-    host_root: Path = Path("/")
-    procfs_root: Path = Path("/proc")
+    host_root: Path = Path("/")  # the host's / as seen by this process
+    procfs_root: Path = Path("/proc")  # the host's /proc as seen by this process
+    # Refuse a container more than one replica of a shared resource, because more replicas are no
+    # more of a GPU.
     fails_requests_greater_than_one: bool = False
 
     @property
@@ -113,40 +103,33 @@ class PluginSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Time limits of the device plugin and the fake kubelet, in seconds.
+    """Time limits of the device plugin and the fake kubelet, in seconds."""
 
-    Attributes:
-        choice_s: for the choice of a preferred set; after it the kubelet, and every waiting pod,
-            gets any valid set.
-        node_lookup_s: between two look-ups of the host's device nodes: a burst of health changes
-            must not cause a burst of file look-ups.
-        list_interval_s: between two device lists on one stream, which limits the kubelet's
-            checkpoint writes, and delays news of a failed GPU by at most this time.
-        register_s: for the Register call. The kubelet dials the plugin within the call and allows
-            10 s for that (1.36 plugin/v1beta1).
-        first_stream_s: for the kubelet to watch the device list after a registration; after that it
-            never will.
-        competitor_answer_s: for another plugin to send its device list.
-        stop_grace_s: for a call in progress at a stop; answers come from memory, in milliseconds.
-        log_close_s: for the last lines of the allocation log at a stop. The whole plugin stops
-            within a second.
-        fake_kubelet_dial_s: for a plugin to answer a connection, the same as a kubelet's.
-        fake_kubelet_call_s: for a call to a plugin. A kubelet sets no deadline, but the fake one
-            must not block the program that runs it.
-        fake_kubelet_stop_s: for gRPC to remove a stopped server's socket file.
-    """
-
+    # For the choice of a preferred set; after it the kubelet, and every waiting pod, gets any valid
+    # set.
     choice_s: float = 1.0
+    # Between two look-ups of the host's device nodes: a burst of health changes must not cause a
+    # burst of file look-ups.
     node_lookup_s: float = 1.0
+    # Between two device lists on one stream, which limits the kubelet's checkpoint writes, and
+    # delays news of a failed GPU by at most this time.
     list_interval_s: float = 1.0
+    # For the Register call. The kubelet dials the plugin within the call and allows 10 s for that
+    # (1.36 plugin/v1beta1).
     register_s: float = 12.0
+    # For the kubelet to watch the device list after a registration; after that it never will.
     first_stream_s: float = 10.0
-    competitor_answer_s: float = 2.0
+    competitor_answer_s: float = 2.0  # for another plugin to send its device list
+    # For a call in progress at a stop; answers come from memory, in milliseconds.
     stop_grace_s: float = 0.5
+    # For the last lines of the allocation log at a stop. The whole plugin stops within a second.
     log_close_s: float = 0.5
+    # For a plugin to answer a connection, the same as a kubelet's.
     fake_kubelet_dial_s: float = 10.0
+    # For a call to a plugin. A kubelet sets no deadline, but the fake one must not block the
+    # program that runs it.
     fake_kubelet_call_s: float = 5.0
-    fake_kubelet_stop_s: float = 1.0
+    fake_kubelet_stop_s: float = 1.0  # for gRPC to remove a stopped server's socket file
 
 
 DEADLINES = Deadlines()

@@ -38,11 +38,7 @@ class Sibling:
 
 
 class Siblings:
-    """The other instances that serve *resource* in *directories*; for one thread.
-
-    Args:
-        instance: marks our own sockets.
-    """
+    """The other instances that serve *resource* in *directories*; for one thread."""
 
     def __init__(self, resource: str, directories: Sequence[Path], instance: str) -> None:
         self._resource = resource

@@ -56,11 +56,7 @@ def endpoint_name(resource: str, directory: Path, instance: str) -> str:
 
 
 def check_path_lengths(resource: str, directories: Iterable[Path]) -> None:
-    """Check that a socket for *resource* fits into each of *directories*.
-
-    Raises:
-        InputError: a path would exceed the limit of a unix socket's.
-    """
+    """Check that a socket for *resource* fits into each of *directories*."""
     for directory in directories:
         longest = _longest_path(_stem(resource, directory), directory)
         length = len(os.fsencode(longest))
@@ -89,7 +85,7 @@ class Entries:
         self._seen: tuple[int, ...] | None = None
 
     def may_have_changed(self) -> bool:
-        """Return whether an entry may have been created or removed since the last call.
+        """Return whether an entry might have been created or removed since the last call.
 
         The kernel stamps directories with its tick (1…10 ms), so a second change in the tick of the
         first leaves no trace; a stamp younger than :data:`SETTLED_NS` proves nothing.

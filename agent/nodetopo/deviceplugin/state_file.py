@@ -40,24 +40,16 @@ def read_boot_id(procfs: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved(Generic[_Content]):
-    """What a state file has, or why that is not known.
+    """What a state file has, or why that is not known."""
 
-    Attributes:
-        content: ``None`` without a file, where it is about something else, such as another boot,
-            and with a *problem*.
-        problem: why the content of an existing file is unknown, a clause.
-        is_damaged: the problem is the document.
-        is_newer: the problem is its schema, which only a newer release knows.
-    """
-
+    # None without a file, where it is about something else (another boot), and with a problem.
     content: _Content | None = None
-    problem: str | None = None
-    is_damaged: bool = False
-    is_newer: bool = False
+    problem: str | None = None  # why the content of an existing file is unknown, a clause
+    is_damaged: bool = False  # the problem is the document
+    is_newer: bool = False  # the problem is the schema, which only a newer release knows
 
     @property
     def is_absent(self) -> bool:
-        """Whether nothing was saved."""
         return self.content is None and self.problem is None
 
     @property
@@ -98,7 +90,6 @@ class StateFile(Generic[_Content]):
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
         return self._file.path
 
     def notices(self) -> tuple[Notice, ...]:

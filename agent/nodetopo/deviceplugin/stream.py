@@ -23,20 +23,13 @@ UNHEALTHY = "Unhealthy"
 
 @dataclass(slots=True)
 class _Watcher:
-    """One stream.
-
-    Attributes:
-        serial: 1 for the first stream, 2 for the second, and so on.
-        seen: the generation last compared with the sent list.
-        sent: the last sent list; ``None`` before the first.
-        next_push: earliest time of the next list, by the monotonic clock.
-    """
+    """One stream."""
 
     context: grpc.ServicerContext
-    serial: int
-    seen: int | None = None
-    sent: tuple[PluginDevice, ...] | None = None
-    next_push: float = 0.0
+    serial: int  # 1 for the first stream, 2 for the second, and so on
+    seen: int | None = None  # generation last compared with the sent list
+    sent: tuple[PluginDevice, ...] | None = None  # None before the first list
+    next_push: float = 0.0  # earliest time of the next list, by the monotonic clock
 
 
 class DeviceStream:

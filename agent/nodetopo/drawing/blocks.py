@@ -25,15 +25,10 @@ _WIDEST_TEXT = 230
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """One NUMA node: its CPU on top, its devices below.
-
-    Attributes:
-        lines: of the CPU's box.
-        socket: ``None`` where the snapshot does not say.
-    """
+    """One NUMA node: its CPU on top, its devices below."""
 
     branch: Branch
-    lines: tuple[str, ...]
+    lines: tuple[str, ...]  # of the CPU's box
     socket: int | None
     children: list[Box]
     left: float = 0.0
@@ -41,12 +36,10 @@ class Block:
 
     @property
     def middle(self) -> float:
-        """The x of its middle."""
         return self.left + self.width / 2
 
     @property
     def right(self) -> float:
-        """The x of its right side."""
         return self.left + self.width
 
 
@@ -69,22 +62,18 @@ class BlockPlan:
     frames: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def boxes(self) -> Iterator[Box]:
-        """Yield every box."""
         for block in self.blocks:
             for top in block.children:
                 yield from top.walk()
 
     @property
     def cpu_bottom(self) -> float:
-        """The y below the CPUs."""
         return self.top + PAD + self.cpu_height
 
     def y(self, box: Box) -> float:
-        """Return the upper side of *box*."""
         return self.leaf_top if box.is_card else self.tree_top + box.row * ROW
 
     def height(self, box: Box) -> float:
-        """Return the height of *box*."""
         return box.height if box.is_card else CHIP_H
 
 

@@ -166,7 +166,6 @@ class Canvas:
         self.parts.append(f"{head}>{inner}" if tip else f"{head}/>")
 
     def rect(self, x: float, y: float, w: float, h: float, tip: str = "", **values: Value) -> None:
-        """Add a rectangle."""
         self.element("rect", tip, x=x, y=y, width=w, height=h, **values)
 
     def path(self, d: str, tip: str = "", **values: Value) -> None:
@@ -216,7 +215,6 @@ class Canvas:
         return head + "".join(f"{part}\n" for part in self.parts) + "</svg>\n"
 
     def document(self, w: float, h: float, title: str) -> str:
-        """Return the finished picture."""
         size = f'width="{number(w)}" height="{number(h)}" viewBox="0 0 {number(w)} {number(h)}"'
         head = (
             '<?xml version="1.0" encoding="UTF-8"?>\n'

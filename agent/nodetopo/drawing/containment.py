@@ -127,27 +127,20 @@ class BranchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One place of the tree and all below it, in the order of PCI addresses.
-
-    Attributes:
-        name: a NUMA node's number, or the list of nodes where a text names several; a host
-            bridge as sysfs names it; a switch's upstream port; the word of a group whose
-            devices are that near to each other where nothing says why, and its
-            first device; a device's row.
-            ``None``: not reported.
-        port: the bridge above, whose link is the other end of this one's.
-    """
+    """One place of the tree and all below it, in the order of PCI addresses."""
 
     kind: BranchKind
+    # A NUMA node's number, or the list of nodes where a text names several; a host bridge as sysfs
+    # names it; a switch's upstream port; the word of a group whose devices are that near to each
+    # other where nothing says why, and its first device; a device's row. None: not reported.
     name: str | None
     address: PciAddress | None = None
-    port: PciAddress | None = None
+    port: PciAddress | None = None  # the bridge above, the other end of this link
     device: Device | None = None
     instance: MigInstance | None = None
     children: tuple["Branch", ...] = ()
 
     def walk(self) -> Iterator["Branch"]:
-        """Yield this branch, then all below it."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -11,21 +11,16 @@ from nodetopo.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Highlight:
-    """The ends by row name, and the PCIe places between; empty where nothing is shown.
-
-    Attributes:
-        crossing: the two NUMA nodes, as the tree names them, if the way leads across.
-        slow: the function at whose link the way is slowest; ``None`` where all are equal.
-        gpus: indices, if both ends are GPUs.
-    """
+    """The ends by row name, and the PCIe places between; empty where nothing is shown."""
 
     ends: frozenset[str] = frozenset()
     addresses: frozenset[PciAddress] = frozenset()
     roots: frozenset[str] = frozenset()
     numas: frozenset[str] = frozenset()
-    crossing: frozenset[str] = frozenset()
+    crossing: frozenset[str] = frozenset()  # the two NUMA nodes, as the tree names them
+    # The function at whose link the way is slowest; None where all are equal.
     slow: PciAddress | None = None
-    gpus: frozenset[int] = frozenset()
+    gpus: frozenset[int] = frozenset()  # indices, if both ends are GPUs
 
 
 def highlight(snapshot: Snapshot, ends: tuple[Device, Device] | None) -> Highlight:

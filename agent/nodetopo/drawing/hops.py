@@ -26,17 +26,11 @@ _QPI = re.compile(r"\bE[57]-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """How two NUMA nodes are joined.
+    """How two NUMA nodes are joined."""
 
-    Attributes:
-        what: in words.
-        bus: the maker's name; ``None`` inside a socket, or where the CPU is unknown.
-        distance: ACPI SLIT units; ``None`` where the kernel does not tell.
-    """
-
-    what: str
-    bus: str | None
-    distance: int | None
+    what: str  # in words
+    bus: str | None  # the maker's name; None inside a socket, or if the CPU is unknown
+    distance: int | None  # ACPI SLIT units
 
 
 def crossing(snapshot: Snapshot, a: int, b: int) -> Crossing:
@@ -117,22 +111,17 @@ class Hop:
 
     A link belongs to the function at its lower end: a device, or a switch's upstream port.
     The root port or downstream port at the upper end has none of its own.
-
-    Attributes:
-        root: the host bridge, if the hop is one.
-        near, far: both ends of the link: of the function itself, and of the port above.
-        distance: ACPI SLIT units, if the hop leads from one NUMA node to another.
-        has_link: whether traffic uses a link of this function; not where it turns round.
     """
 
     what: str
     address: PciAddress | None = None
-    root: str | None = None
+    root: str | None = None  # the host bridge, if the hop is one
     numa: int | None = None
+    # near, far: both ends of the link: of the function itself, and of the port above
     near: PcieLink | None = None
     far: PcieLink | None = None
-    distance: int | None = None
-    has_link: bool = False
+    distance: int | None = None  # ACPI SLIT units, if the hop leads from one NUMA node to another
+    has_link: bool = False  # traffic uses a link of this function; not where it turns round
     is_crossing: bool = False
 
     @property

@@ -146,20 +146,14 @@ def _hca(branch: Branch, hca: Hca) -> Iterator[Line]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The state and the holder of a GPU in a drawing.
+    """The state and the holder of a GPU in a drawing."""
 
-    Attributes:
-        state: a symbol and a word, such as ``✓ healthy``.
-        fill, line: colours of the card.
-        holder: a word, such as ``free`` or ``pod 1``; ``None`` where it is not known.
-        band: colour behind it.
-    """
-
-    state: str
+    state: str  # a symbol and a word: ✓ healthy
+    # fill, line: colours of the card
     fill: str
     line: str
-    holder: str | None = None
-    band: str = PAPER
+    holder: str | None = None  # such as `free` or `pod 1`
+    band: str = PAPER  # colour behind the holder
 
 
 LINE_H = 13
@@ -177,32 +171,23 @@ INNER = (BranchKind.ROOT, BranchKind.SWITCH, BranchKind.BRIDGE, BranchKind.GROUP
 
 @dataclass(slots=True, kw_only=True)
 class Box:
-    """A host bridge, a switch, or a card of one or more functions of a device.
-
-    Attributes:
-        row: of switches, counted from 0; a card's is that of the row below all.
-        x: of the middle.
-        link: the PCIe link above, both ends considered.
-        mark: of a GPU; ``None`` where nothing is marked.
-    """
+    """A host bridge, a switch, or a card of one or more functions of a device."""
 
     branches: tuple[Branch, ...]
-    row: int
+    row: int  # of switches, from 0; a card's is that of the row below all
     lines: tuple[Line, ...] = ()
-    link: PcieLink | None = None
-    mark: Mark | None = None
+    link: PcieLink | None = None  # above, both ends considered
+    mark: Mark | None = None  # of a GPU; None where nothing is marked
     children: list["Box"] = field(default_factory=list)
     width: float = 0.0
-    x: float = 0.0
+    x: float = 0.0  # of the middle
 
     @property
     def branch(self) -> Branch:
-        """The first, or only, branch."""
         return self.branches[0]
 
     @property
     def is_card(self) -> bool:
-        """Whether this is a device."""
         return self.branch.kind not in INNER
 
     @property
@@ -213,7 +198,6 @@ class Box:
         return heads * HEAD_H + (len(self.lines) - heads) * LINE_H + 10 + marked
 
     def walk(self) -> Iterator["Box"]:
-        """Yield this box, then all below it."""
         yield self
         for child in self.children:
             yield from child.walk()

@@ -80,17 +80,11 @@ def port_text(port: HcaPort) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNodes:
-    """Neighbouring NUMA nodes without CPUs, on one line: a GB200 tray has 32 of them.
+    """Neighbouring NUMA nodes without CPUs, on one line: a GB200 tray has 32 of them."""
 
-    Attributes:
-        nodes: their ids, ascending.
-        gpu: row name of the GPU whose memory they are; ``None`` where no GPU claims them.
-        memory_mib: together; ``None`` where it is unknown of one of them.
-    """
-
-    nodes: tuple[int, ...]
-    gpu: str | None
-    memory_mib: int | None
+    nodes: tuple[int, ...]  # ids, ascending
+    gpu: str | None  # row name of the GPU whose memory they are; None where no GPU claims them
+    memory_mib: int | None  # of all together; None if unknown of one
 
     def __str__(self) -> str:
         whose = "memory without CPUs" if self.gpu is None else f"{self.gpu}'s memory"

@@ -97,17 +97,11 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A valid specification.
+    """A valid specification."""
 
-    Attributes:
-        kind: vendor and class.
-        edits: for a container with any of its devices.
-        devices: the edits of each device by name.
-    """
-
-    kind: str
-    edits: Mapping[str, Any] = field(hash=False)
-    devices: Mapping[str, Mapping[str, Any]] = field(hash=False)
+    kind: str  # vendor and class
+    edits: Mapping[str, Any] = field(hash=False)  # for a container with any of its devices
+    devices: Mapping[str, Mapping[str, Any]] = field(hash=False)  # edits of each device by name
 
     @property
     def driver_version(self) -> str | None:
@@ -229,7 +223,7 @@ def _node_fault(node: Mapping[str, Any], path: str, found: HostNode, host: Host)
 def _shaped(value: Any, shape: Shape, at: str) -> Any:
     """Return *value* with all fields of *shape*, those that it lacks empty, as Go fills a struct.
 
-    Scalars for a text become one, as sigs.k8s.io/yaml makes them; names of fields may be in any
+    Scalars for a text become one, as sigs.k8s.io/yaml makes them; names of fields can be in any
     case, as encoding/json has it.
     """
     match shape:
@@ -285,7 +279,7 @@ def _object(value: Any, shape: Mapping[str, Shape], at: str) -> Any:
 def _checked_version(spec: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Return the version of *spec*; ``None`` for one after the last that is known here.
 
-    A runtime with a newer library than the one described here may know it.
+    A runtime with a newer library than the one described here can know it.
     """
     match = _VERSION.fullmatch(spec["cdiVersion"])
     version = (int(match[1]), int(match[2]), int(match[3])) if match else None

@@ -9,6 +9,7 @@ that expands to a huge document is refused, and so is one that contains itself.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias
@@ -16,25 +17,15 @@ from typing import Any, NoReturn, TypeAlias
 import yaml
 
 from nodetopo.errors import InputError
-from nodetopo.formats import json
+from nodetopo.formats import safe
 from nodetopo.formats.yaml import LOADER, YAML_ERRORS, KubernetesLoader
 
-MAX_CHARACTERS = 2 << 20
-"""Largest text; the API server takes objects of 1.5 MiB (etcd's ``--max-request-bytes``)."""
-
-MAX_NODES = 100_000
-"""Most scalars, lists and maps, those that aliases repeat included: a second of work. Real
-manifests have a few thousand; a text of 2 MiB that lists single letters has a million."""
-
 MAX_KUBELET_NODES = 10_000
-"""The same of the kubelet's files; a configuration that states every field and gate has 500."""
+"""Of the kubelet's files; a configuration that states every field and gate has 500."""
 
 MAX_MIGRATED_NODES = 30_000
 """The same of files to migrate from; the values of NVIDIA's operator have 1,000. Each unknown key
 is compared with the known ones, which takes a third of a millisecond."""
-
-MAX_DEPTH = 64
-"""Deepest nesting. The pod template in a CronJob lies 12 deep; PyYAML's C parser recurses."""
 
 MAX_CONFIGURATION_BYTES = 1 << 16
 """Size of a configuration file: some twenty times NVIDIA's longest example, a second for PyYAML."""
@@ -65,14 +56,11 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
 class Value:
     """A value of a file, with its place.
 
-    Attributes:
-        file: the name of the file.
-        path: the keys that lead to the value, such as ``sharing.timeSlicing``; empty for the
-            whole document.
+    Methods that read the value raise InputError with that place if it has another form.
     """
 
     file: str
-    path: str
+    path: str  # keys that lead to it: sharing.timeSlicing; empty for the whole document
     node: yaml.Node
 
     @property
@@ -86,19 +74,10 @@ class Value:
         return f"{self.file}:{self.node.start_mark.line + 1} key {self.path}"
 
     def refuse(self, problem: str, cure: str = _CURE) -> NoReturn:
-        """Refuse the value because of *problem*.
-
-        Raises:
-            InputError: always.
-        """
         raise InputError(f"{self.where}: {problem}", cure)
 
     def expected(self, what: str) -> NoReturn:
-        """Refuse the value because it is not *what*, such as ``a list``.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse the value because it is not *what*, such as ``a list``."""
         self.refuse(f"expected {what}, found {self.shown()}")
 
     def shown(self) -> str:
@@ -119,7 +98,6 @@ class Value:
         return f"the text {text!r}" if kind not in _READ else text
 
     def is_list(self) -> bool:
-        """Return whether the value is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def is_null(self) -> bool:
@@ -127,11 +105,7 @@ class Value:
         return bool(self.node.tag == _STANDARD + "null")
 
     def scalar(self) -> Scalar:
-        """Return a text, number, boolean or ``None``; a date is the text that was written.
-
-        Raises:
-            InputError: the value is a list or a mapping, or has a tag of something else.
-        """
+        """Return a text, number, boolean or ``None``; a date is the text that was written."""
         if not isinstance(self.node, yaml.ScalarNode):
             self.expected("one value")
         kind = self.node.tag.removeprefix(_STANDARD)
@@ -150,22 +124,13 @@ class Value:
         return value
 
     def items(self) -> "list[Value]":
-        """Return the values of a list.
-
-        Raises:
-            InputError: the value is no list.
-        """
         if not isinstance(self.node, yaml.SequenceNode):
             self.expected("a list")
         nodes = enumerate(self.node.value)
         return [Value(self.file, f"{self.path}[{index}]", node) for index, node in nodes]
 
     def entries(self) -> "dict[str, Value]":
-        """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does.
-
-        Raises:
-            InputError: the value is no mapping, or a key is not one word.
-        """
+        """Return the values of a mapping, by key; the last of a repeated key, as NVIDIA does."""
         if not isinstance(self.node, yaml.MappingNode):
             self.expected("a mapping")
         nodes = self._collected(self.node, {})
@@ -203,11 +168,7 @@ class Value:
             todo += reversed(inner)
 
     def plain(self, depth: int = 2) -> Any:
-        """Return the value as PyYAML would, for settings with at most *depth* levels.
-
-        Raises:
-            InputError: the value is nested deeper.
-        """
+        """Return the value as PyYAML would, for settings with at most *depth* levels."""
         if isinstance(self.node, yaml.ScalarNode):
             return self.scalar()
         if depth == 0:
@@ -217,7 +178,6 @@ class Value:
         return {key: item.plain(depth - 1) for key, item in self.entries().items()}
 
     def below(self, key: str) -> str:
-        """Return the path of *key* of a mapping."""
         return f"{self.path}.{key}" if self.path else key
 
     def _collected(
@@ -252,7 +212,7 @@ class Value:
 
 def load_all(
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     loader: Any = KubernetesLoader,
@@ -260,7 +220,6 @@ def load_all(
     """Return the documents of *text* as lists, dicts and scalars; empty ones are None.
 
     Args:
-        text: YAML or JSON.
         max_nodes: most scalars, lists and maps, those that aliases repeat included.
         may_repeat: whether a map can repeat a key; the last one counts.
         loader: what gives words their meaning.
@@ -268,17 +227,12 @@ def load_all(
     Raises:
         ValueError: not YAML, or beyond a limit. The message says what, and in which line.
     """
-    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
-        try:
-            return [json.load(text, may_repeat=may_repeat)]  # JSON indented by tabs is no YAML
-        except ValueError:
-            pass
-    return _checked(text, max_nodes, lambda: list(yaml.load_all(text, Loader=loader)), may_repeat)
+    return _loaded(text, max_nodes, may_repeat=may_repeat, loader=loader)
 
 
 def load(
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     loader: Any = KubernetesLoader,
@@ -286,25 +240,28 @@ def load(
     """Return the first document of *text*; None where it is empty. As :func:`load_all`.
 
     The rest is not parsed, as sigs.k8s.io/yaml does not: a file can end in ``---``.
-
-    Raises:
-        ValueError: as :func:`load_all`.
     """
-    if text.lstrip().startswith(("{", "[")) and len(text) <= MAX_CHARACTERS:
-        try:
-            return json.load(text, may_repeat=may_repeat)  # JSON indented by tabs is no YAML
-        except ValueError:
-            pass
-    documents = _checked(
-        text, max_nodes, lambda: [next(yaml.load_all(text, Loader=loader), None)], may_repeat, 1
-    )
-    return documents[0]
+    documents = _loaded(text, max_nodes, may_repeat=may_repeat, loader=loader, most=1)
+    return documents[0] if documents else None
+
+
+def _loaded(
+    text: str, max_nodes: int, *, may_repeat: bool, loader: Any, most: int | None = None
+) -> list[Any]:
+    if text.lstrip().startswith(("{", "[")) and len(text) <= safe.YAML.characters:
+        with suppress(ValueError):  # JSON indented by tabs is no YAML
+            return [safe.load_json(text, may_repeat=may_repeat)]
+
+    def build() -> list[Any]:
+        return list(islice(yaml.load_all(text, Loader=loader), most))
+
+    return _checked(text, max_nodes, build, may_repeat, most)
 
 
 def read_values(
     file: str,
     text: str,
-    max_nodes: int = MAX_NODES,
+    max_nodes: int = safe.YAML.nodes,
     *,
     may_repeat: bool = False,
     most: int | None = None,
@@ -312,9 +269,6 @@ def read_values(
     """Return the (first *most*) documents of *text*; *file* is its name. As :func:`load_all`.
 
     Words have the meaning that PyYAML gives them.
-
-    Raises:
-        ValueError: as :func:`load_all`.
     """
 
     def compose() -> list[yaml.Node]:
@@ -374,13 +328,8 @@ def _checked(
     may_repeat: bool,
     most: int | None = None,
 ) -> list[Any]:
-    """Return what *build* makes of *text*, whose documents (the first *most*) are within limits.
-
-    Raises:
-        ValueError: not YAML, or beyond a limit.
-    """
-    if len(text) > MAX_CHARACTERS:
-        raise ValueError(f"larger than {MAX_CHARACTERS >> 20} Mi characters")
+    """Return what *build* makes of *text*, whose documents (the first *most*) are within limits."""
+    safe.YAML.check_size(text)
     try:
         events = yaml.parse(text, Loader=LOADER)
         if most is not None:
@@ -401,7 +350,6 @@ def _checked(
 
 
 def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
-    """Yield the events of the first *most* documents."""
     for event in events:
         yield event
         most -= isinstance(event, yaml.DocumentEndEvent)
@@ -411,27 +359,21 @@ def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
 
 @dataclass(slots=True)
 class _OpenCollection:
-    """A list or map whose end is still to come.
-
-    Attributes:
-        before: nodes before it.
-        keys: its keys so far; ``None`` for a list.
-        is_key: whether the next node of a map is a key.
-    """
+    """A list or map whose end is still to come."""
 
     anchor: str | None
-    before: int
-    keys: set[str] | None
-    is_key: bool = True
+    before: int  # nodes before it
+    keys: set[str] | None  # so far; None for a list
+    is_key: bool = True  # the next node of a map is a key
 
 
 def check_weight(
-    events: Iterable[yaml.Event], max_nodes: int = MAX_NODES, *, may_repeat: bool = False
+    events: Iterable[yaml.Event], max_nodes: int = safe.YAML.nodes, *, may_repeat: bool = False
 ) -> None:
     """Count the nodes that *events* build, aliases resolved, and look for repeated keys.
 
     Raises:
-        BeyondLimitsError: more than *max_nodes*, deeper than :data:`MAX_DEPTH`, an alias inside
+        BeyondLimitsError: more than *max_nodes*, deeper than the limit, an alias inside
             the node that it repeats, or, unless *may_repeat*, a key that a map repeats. (The
             composer refuses an alias without an anchor.)
     """
@@ -459,8 +401,8 @@ def check_weight(
                 nodes += 1
         if nodes > max_nodes:
             problem = problem or f"more than {max_nodes} nodes, aliases resolved"
-        elif len(stack) > MAX_DEPTH:
-            problem = problem or f"nested more than {MAX_DEPTH} deep"
+        elif len(stack) > safe.YAML.depth:
+            problem = problem or f"nested more than {safe.YAML.depth} deep"
         if problem:
             mark: Any = event.start_mark
             raise BeyondLimitsError(problem=problem, problem_mark=mark)
@@ -481,3 +423,66 @@ def _repeated(parent: _OpenCollection, event: yaml.Event) -> str:
 
 def _at(file: str, node: yaml.Node) -> str:
     return f"{file}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+
+_MOST_LOST = 3
+"""Lost values that are named; more are counted."""
+
+
+def repeated_keys(text: str) -> list[str]:
+    """Return a sentence on each key that a map of *text* has twice, in the order of lines.
+
+    ``kubectl`` keeps the last value and says nothing (sigs.k8s.io/yaml v1.6.0 YAMLToJSON, which is
+    not strict; tried with kubectl 1.32).
+
+    Raises:
+        ValueError: not YAML, or beyond a limit.
+    """
+    found: list[tuple[int, str]] = []
+    waiting = [value.node for value in read_values("", text, may_repeat=True)]
+    seen: set[int] = set()  # what aliases share comes once
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))
+        if not isinstance(node, yaml.MappingNode):
+            waiting += node.value
+            continue
+        places: dict[str, list[tuple[int, yaml.Node]]] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            if isinstance(key, yaml.ScalarNode) and key.value != _MERGE_KEY:
+                places.setdefault(key.value, []).append((key.start_mark.line + 1, value))
+        found += (
+            (entries[0][0], _sentence(key, entries))
+            for key, entries in places.items()
+            if len(entries) > 1
+        )
+    return [sentence for _, sentence in sorted(found)]
+
+
+def _sentence(key: str, entries: list[tuple[int, yaml.Node]]) -> str:
+    lines = [str(line) for line, _ in entries]
+    times = "twice" if len(entries) == 2 else f"{len(entries)} times"
+    kept = set(_leaves(entries[-1][1]))
+    lost = [it for _, value in entries[:-1] for it in _leaves(value) if it not in kept]
+    named = ", ".join(dict.fromkeys(lost[:_MOST_LOST]))
+    more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
+    verb = "are" if len(lost) > 1 else "is"
+    loss = f"{named}{more} {verb} lost" if lost else "nothing is lost"
+    where = f"lines {', '.join(lines[:-1])} and {lines[-1]}"
+    return f"{key[:_SHOWN]} stands {times}, {where}: kubectl keeps the last, {loss}"
+
+
+def _leaves(node: yaml.Node, path: str = "") -> Iterator[str]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            yield from _leaves(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            yield from _leaves(value, f"{path}[{position}]")
+    else:
+        text = str(node.value)[:_SHOWN]
+        yield f"{path}: {text}" if path else text

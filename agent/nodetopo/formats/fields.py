@@ -26,7 +26,7 @@ MAX_DIGITS = 64
 
 
 def dig(value: Any, *path: str) -> Any:
-    """Return the value at *path* in a JSON value; None where there is none."""
+    """Return the value at *path* in a JSON value; None if there is none."""
     for name in path:
         if not isinstance(value, Mapping):
             return None
@@ -35,13 +35,13 @@ def dig(value: Any, *path: str) -> Any:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at *path*; None where there is none, or an empty one."""
+    """Return the text at *path*; None if there is none, or an empty one."""
     inner = dig(value, *path)
     return inner if isinstance(inner, str) and inner else None
 
 
 def whole(value: Any, *path: str) -> int | None:
-    """Return the integer at *path*; None where there is none."""
+    """Return the integer at *path*; None if there is none."""
     inner = dig(value, *path)
     return inner if type(inner) is int else None  # `type`, not isinstance: True is no number here
 
@@ -59,20 +59,12 @@ def full_name(value: Any) -> str:
 
 
 def object_at(parent: Object, field: str, at: str) -> Object:
-    """Return an object field of *parent*, which is at the path *at*; empty where it is absent.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return an object field of *parent*, which is at the path *at*; empty where it is absent."""
     return as_object(parent.get(field), path_of(at, field))
 
 
 def items(parent: Object, field: str, at: str) -> Iterator[tuple[str, Object]]:
-    """Yield the path of each object of a list field and the object; nothing where it is absent.
-
-    Raises:
-        DecodeError: it is no list, or one of its items is no object.
-    """
+    """Yield the path of each object of a list field and the object; nothing where it is absent."""
     for item, path in as_items(parent.get(field), path_of(at, field)):
         if not isinstance(item, Mapping):
             raise unexpected(path, "an object", item)
@@ -80,41 +72,25 @@ def items(parent: Object, field: str, at: str) -> Iterator[tuple[str, Object]]:
 
 
 def text_at(parent: Object, field: str, at: str) -> str | None:
-    """Return a text field; None where it is absent.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return a text field; None where it is absent."""
     value = parent.get(field)
     return None if value is None else as_text(value, path_of(at, field))
 
 
 def texts_at(parent: Object, field: str, at: str) -> dict[str, str]:
-    """Return an object field whose values are all texts; empty where it is absent.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return an object field whose values are all texts; empty where it is absent."""
     inner, path = object_at(parent, field, at), path_of(at, field)
     return {str(name): text_at(inner, name, path) or "" for name in inner}
 
 
 def flag_at(parent: Object, field: str, at: str) -> bool:
-    """Return whether a boolean field is true; False where it is absent.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return whether a boolean field is true; False where it is absent."""
     value = parent.get(field)
     return False if value is None else as_flag(value, path_of(at, field))
 
 
 def count_at(parent: Object, field: str, at: str) -> int | None:
-    """Return an integer field from 0 to :data:`MAX_AMOUNT`; None where it is absent.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return an integer field from 0 to :data:`MAX_AMOUNT`; None where it is absent."""
     value = parent.get(field)
     if value is None:
         return None
@@ -128,9 +104,6 @@ def amounts(parent: Object, field: str, at: str) -> dict[str, int]:
     """Return resource → amount: CPU in millicores, everything else in its base unit.
 
     None is an amount of zero, as Go reads ``null``.
-
-    Raises:
-        DecodeError: it is no object of quantities of at least zero.
     """
     inner, path = object_at(parent, field, at), path_of(at, field)
     return {
@@ -140,11 +113,7 @@ def amounts(parent: Object, field: str, at: str) -> dict[str, int]:
 
 
 def amount(value: Any, at: str, *, is_cpu: bool = False) -> int:
-    """Return the quantity *value*, rounded up; of CPU in millicores.
-
-    Raises:
-        DecodeError: it is no quantity, or a negative one.
-    """
+    """Return the quantity *value*, rounded up; of CPU in millicores."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise unexpected(at, "a quantity", value)
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:
@@ -162,11 +131,7 @@ def amount(value: Any, at: str, *, is_cpu: bool = False) -> int:
 
 
 def as_object(value: Any, path: str) -> Object:
-    """Return *value* as an object; None is an empty one, as Go reads ``null``.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return *value* as an object; None is an empty one, as Go reads ``null``."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -175,11 +140,7 @@ def as_object(value: Any, path: str) -> Object:
 
 
 def as_items(value: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the items of a list, each with its own path; None is an empty one.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Yield the items of a list, each with its own path; None is an empty one."""
     if value is None:
         return
     if not isinstance(value, list):
@@ -188,44 +149,27 @@ def as_items(value: Any, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def as_text(value: Any, path: str) -> str:
-    """Return *value* as a text.
-
-    Raises:
-        DecodeError: it is something else.
-    """
     if not isinstance(value, str):
         raise unexpected(path, "a text", value)
     return value
 
 
 def as_flag(value: Any, path: str) -> bool:
-    """Return *value* as a boolean.
-
-    Raises:
-        DecodeError: it is something else.
-    """
     if not isinstance(value, bool):
         raise unexpected(path, "true or false", value)
     return value
 
 
 def as_count(value: Any, path: str) -> int:
-    """Return *value* as an integer of at least 0.
-
-    Raises:
-        DecodeError: it is something else.
-    """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise unexpected(path, "a whole number from 0 on", value)
     return value
 
 
 def unexpected(path: str, expected: str, value: Any) -> DecodeError:
-    """Return the error for a *value* of another type than *expected*."""
     problem = f"expected {expected}, found {type(value).__name__}"
     return unfilled(path, value) or DecodeError(path, problem)
 
 
 def path_of(at: str, field: str) -> str:
-    """Return the path of *field* of the object at the path *at*."""
     return f"{at}.{field}" if at else field

@@ -58,19 +58,14 @@ _FEWEST_BARS = 3
 
 
 class Line(NamedTuple):
-    """A line of the text.
+    """A line of the text."""
 
-    Attributes:
-        number: from 1, in the text as it was pasted.
-        text: without prefix, style codes and the bars of a table; a Markdown table's cells are
-            separated by tabs.
-        source: numbers the prefixes from 0 in the order of their first anchor; 0 without one.
-        origin: the prefix of the source without times, ranks and brackets; empty without one.
-    """
-
-    number: int
+    number: int  # from 1, in the text as pasted
+    # Without prefix, style codes and the bars of a table; a Markdown table's cells are separated by
+    # tabs.
     text: str
-    source: int = 0
+    source: int = 0  # numbers the prefixes from 0 in the order of their first anchor; 0 without one
+    # The prefix of the source without times, ranks and brackets; empty without one.
     origin: str = ""
 
 

@@ -1,7 +1,7 @@
 """Answers of servers: read within limits, and their parts as the types that they must have.
 
-A proxy in between may answer with anything, and a loop that fails on that must fail with an error
-that is retried, not with one that ends the program.
+A proxy in between can answer with anything, and a loop that fails on that must fail with an error
+that is retried (ApiUnavailable), not with one that ends the program.
 """
 
 import math
@@ -50,11 +50,7 @@ def body_of(
 
 
 def part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object *name* of *whole*, empty where there is none.
-
-    Raises:
-        ApiUnavailable: it is something else.
-    """
+    """Return the object *name* of *whole*, empty if there is none."""
     value = whole.get(name) or {}
     if not isinstance(value, dict):
         raise _broken(name, "no object")
@@ -70,11 +66,7 @@ def moment(value: object) -> datetime | None:
 
 
 def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the objects in the list *name* of *whole*, empty where there is no such list.
-
-    Raises:
-        ApiUnavailable: it is something else.
-    """
+    """Return the objects in the list *name* of *whole*, empty if there is no such list."""
     value = whole.get(name) or []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise _broken(name, "no list of objects")
@@ -82,11 +74,7 @@ def parts(whole: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def texts(whole: Mapping[str, Any], name: str) -> Mapping[str, str]:
-    """Return the object *name* of *whole*, such as its labels, whose values are all texts.
-
-    Raises:
-        ApiUnavailable: it is something else.
-    """
+    """Return the object *name* of *whole*, such as its labels, whose values are all texts."""
     values = part(whole, name)
     for key, value in values.items():
         if not isinstance(value, str):

@@ -52,19 +52,12 @@ _NO_READER = "nodetopo reads nodes with NVIDIA GPUs only"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        what: follows "this is".
-        is_in: returns whether a text without leading blanks has the form.
-        readers: take it; the first one is recommended.
-        reason: the right input instead, where no reader takes it.
-    """
-
-    what: str
-    is_in: Callable[[str], bool]
-    readers: tuple[Reader, ...] = ()
-    reason: str = ""
+    what: str  # follows "this is"
+    is_in: Callable[[str], bool]  # of a text without leading blanks
+    readers: tuple[Reader, ...] = ()  # take it; the first one is recommended
+    reason: str = ""  # the right input instead, where no reader takes it
 
     @property
     def cure(self) -> str:

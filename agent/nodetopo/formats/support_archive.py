@@ -3,7 +3,7 @@
 ``manifest.json`` lists the other files with their SHA-256; ``snapshot.json`` is what readers take.
 The bytes depend on the files and the time alone: names are sorted, owners and modes fixed.
 
-An archive may come from a stranger: nothing is extracted to disk, only regular files with plain
+An archive can come from a stranger: nothing is extracted to disk, only regular files with plain
 names are taken, and sizes are bounded before and after decompression.
 """
 
@@ -49,7 +49,6 @@ def pack(files: Mapping[str, bytes], manifest: Mapping[str, Any], mtime: int) ->
 
     Args:
         files: name → content; names are flat.
-        manifest: more that it says.
         mtime: of every file, in seconds since 1970.
     """
     listed = [
@@ -87,11 +86,7 @@ def snapshot_text(content: bytes) -> str:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """Return name → content of the files in the archive *content*, the manifest included.
-
-    Raises:
-        DecodeError: it is no such archive, is too large, was cut or changed.
-    """
+    """Return name → content of the files in the archive *content*, the manifest included."""
     if len(content) > MAX_PACKED:
         raise DecodeError("", f"an archive of more than {MAX_PACKED >> 20} MiB", _CURE)
     files = _members(_decompressed(content))

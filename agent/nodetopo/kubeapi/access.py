@@ -23,17 +23,11 @@ _OWN = "the service account of this pod"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A way to the API server.
+    """A way to the API server."""
 
-    Attributes:
-        host: the URL that requests go to.
-        pool: a ``urllib3.PoolManager`` that trusts the server.
-        credentials: returns the headers that say who asks; called for each request, because
-            tokens are rotated. Raises :class:`~nodetopo.errors.ApiUnavailable`.
-    """
-
-    host: str
-    pool: Any
+    host: str  # URL that requests go to
+    pool: Any  # a `urllib3.PoolManager` that trusts the server
+    # Authentication headers, for each request, because tokens are rotated; raises ApiUnavailable.
     credentials: Callable[[], Mapping[str, str]]
 
 

@@ -32,7 +32,7 @@ _NEWEST = ""
 _OK = (200, 201)
 
 _UNKNOWN = 500
-"""From this HTTP status on, the write may have succeeded all the same: 504 means just that."""
+"""From this HTTP status on, the write might have succeeded all the same: 504 means just that."""
 
 _LABELS = ("metadata", "labels")
 
@@ -47,7 +47,11 @@ def connection(kubeconfig: Path | None) -> Connect:
 
 
 class AppliedObject:
-    """The object at *path*; *cure* returns the cure for a refusal's HTTP status."""
+    """The object at *path*; *cure* returns the cure for a refusal's HTTP status.
+
+    Methods raise ApiUnavailable if no HTTP answer came (the outcome of a write is then unknown), or
+    if the answer is a refusal; *apply* and *try_out* return refusals.
+    """
 
     def __init__(
         self,
@@ -65,28 +69,15 @@ class AppliedObject:
         self._version = _FROM_CACHE
 
     def read(self) -> Mapping[str, Any]:
-        """Return the object.
-
-        Raises:
-            ApiUnavailable: it does not exist, or cannot be read.
-        """
         return self.checked("GET", self._get())
 
     def find(self) -> Mapping[str, Any] | None:
-        """Return the object; None where it does not exist.
-
-        Raises:
-            ApiUnavailable: it cannot be read.
-        """
+        """Return the object; None where it does not exist."""
         answer = self._get()
         return None if answer.status == NOT_FOUND else self.checked("GET", answer)
 
     def apply(self, body: Mapping[str, Any]) -> Answer:
-        """Apply *body*, overriding other managers; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
-        """
+        """Apply *body*, overriding other managers; any HTTP status is an answer."""
         query = {"fieldManager": FIELD_MANAGER}
         answer = self._patch(query, body)
         if answer.status != 409:
@@ -103,31 +94,18 @@ class AppliedObject:
         return self._patch({**query, "force": "true"}, body)
 
     def try_out(self, body: Mapping[str, Any]) -> Answer:
-        """Return the API server's answer to *body* in a dry run.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came.
-        """
+        """Return the API server's answer to *body* in a dry run."""
         query = {"fieldManager": FIELD_MANAGER, "dryRun": "All", "force": "true"}
         return self._connect().apply(self._path, query, body)
 
     def delete(self) -> None:
-        """Delete the object if it exists.
-
-        Raises:
-            ApiUnavailable: it may still exist.
-        """
+        """Delete the object if it exists."""
         answer = self._connect().delete(self._path)
         self._version = _NEWEST
         if answer.status not in (*_OK, 202, NOT_FOUND):
             self.checked("DELETE", answer)
 
     def checked(self, method: str, answer: Answer) -> Mapping[str, Any]:
-        """Return the object in *answer*.
-
-        Raises:
-            ApiUnavailable: *answer* is a refusal.
-        """
         if answer.status in _OK:
             return answer.body
         raise ApiUnavailable(
@@ -138,7 +116,7 @@ class AppliedObject:
 
     def _get(self) -> Answer:
         api, asked = self._connect(), self._version
-        # In case this fails: a restored etcd may never reach the seen version.
+        # In case this fails: a restored etcd might never reach the seen version.
         self._version = asked if asked == _NEWEST else _FROM_CACHE
         get = api.get if self._is_whole else api.get_metadata
         answer = get(self._path, {"resourceVersion": asked})
@@ -174,30 +152,18 @@ def cure(status: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """The labels and annotations of an object as it was read.
+    """The labels and annotations of an object as it was read."""
 
-    Attributes:
-        uid: of the object (``metadata.uid``).
-        owned: keys that the field manager in question applied, and that still exist.
-        others: keys that another field manager owns, too or alone.
-        annotations: all of them.
-        owned_annotations: keys that the field manager in question applied.
-    """
-
-    uid: str
+    uid: str  # metadata.uid
     labels: Mapping[str, str]
-    owned: frozenset[str]
-    others: frozenset[str]
-    annotations: Mapping[str, str]
-    owned_annotations: frozenset[str]
+    owned: frozenset[str]  # applied by the field manager in question, and still there
+    others: frozenset[str]  # owned by another field manager, too or alone
+    annotations: Mapping[str, str]  # all
+    owned_annotations: frozenset[str]  # applied by the field manager in question
 
 
 def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
-    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply.
-
-    Raises:
-        ApiUnavailable: *metadata* is malformed.
-    """
+    """Return the labels in *metadata*, and which of them *manager* owns by server-side apply."""
     labels, annotations = texts(metadata, "labels"), texts(metadata, "annotations")
     others = (
         field_keys(entry, _LABELS)
@@ -215,11 +181,7 @@ def labelled(metadata: Mapping[str, Any], manager: str) -> Labelled:
 
 
 def owned_keys(metadata: Mapping[str, Any], manager: str, path: tuple[str, ...]) -> frozenset[str]:
-    """Return the keys below *path* in the object that *manager* owns by server-side apply.
-
-    Raises:
-        ApiUnavailable: ``managedFields`` is malformed.
-    """
+    """Return the keys below *path* in the object that *manager* owns by server-side apply."""
     entries = parts(metadata, "managedFields")
     ours = (field_keys(entry, path) for entry in entries if _is_applied_by(entry, manager))
     return frozenset().union(*ours)
@@ -231,9 +193,6 @@ def other_managers(
     """Return the other field managers that own one of *fields* below the path *below*, sorted.
 
     Empty also where the API server leaves ``managedFields`` out.
-
-    Raises:
-        ApiUnavailable: ``managedFields`` is malformed.
     """
     entries = parts(metadata, "managedFields")
     owners = {
@@ -243,11 +202,7 @@ def other_managers(
 
 
 def field_keys(entry: Mapping[str, Any], path: tuple[str, ...]) -> frozenset[str]:
-    """Return the keys below *path* that an *entry* of ``managedFields`` names.
-
-    Raises:
-        ApiUnavailable: the entry is malformed.
-    """
+    """Return the keys below *path* that an *entry* of ``managedFields`` names."""
     fields = part(entry, "fieldsV1")
     for name in path:
         fields = part(fields, f"f:{name}")

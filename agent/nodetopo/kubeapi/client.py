@@ -50,7 +50,7 @@ MAX_LIST = 8 << 20
 
 LEAST_RATE = 256 << 10
 """Bytes/s of a larger list, which only commands ask for: at this rate, with :data:`TIMEOUT_S` in
-addition, it may take as long as it needs."""
+addition, it can take as long as it needs."""
 
 MAX_REFUSAL = 1 << 16
 """Bytes of a refusal of a watch; a Status object has some hundred."""
@@ -82,7 +82,7 @@ class NotServed(Refused):
 
 
 class Invalid(ApiUnavailable):
-    """The API server rejects the query: its feature may be off."""
+    """The API server rejects the query: its feature might be off."""
 
 
 class Expired(Exception):  # noqa: N818 - a state of the watch
@@ -91,15 +91,11 @@ class Expired(Exception):  # noqa: N818 - a state of the watch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer: the HTTP status, the JSON object, the pause that the server requested.
-
-    Attributes:
-        body: empty where the answer is no JSON object.
-        retry_after_s: at most :data:`LONGEST_PAUSE_S`; None where the server asked for none.
-    """
+    """An answer: the HTTP status, the JSON object, the pause that the server requested."""
 
     status: int
-    body: Mapping[str, Any]
+    body: Mapping[str, Any]  # empty where the answer is no JSON object
+    # Requested by the server, at most `LONGEST_PAUSE_S`; None: no pause.
     retry_after_s: float | None
 
     @property
@@ -111,11 +107,8 @@ class Answer:
 class Api:
     """A connection to the API server of *kubeconfig*, or else of the own cluster.
 
-    Args:
-        context: of the kubeconfig; ``None`` for its current one.
-
-    Raises:
-        ApiUnavailable: no usable kubeconfig or service account.
+    Everything here raises ApiUnavailable: without a usable kubeconfig or service account, without
+    an HTTP answer (the outcome of a write is then unknown), and for an answer beyond *max_bytes*.
     """
 
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
@@ -127,37 +120,21 @@ class Api:
         return self._access.host
 
     def get_metadata(self, path: str, query: Mapping[str, str]) -> Answer:
-        """Read the metadata of the object at *path*; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came.
-        """
+        """Read the metadata of the object at *path*; any HTTP status is an answer."""
         return self._send("GET", path, query, {"Accept": _METADATA_ONLY}, None)
 
     def list_metadata(self, path: str, query: Mapping[str, str], max_bytes: int) -> Answer:
-        """Read the metadata of the objects at *path*; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, or one of more than *max_bytes*.
-        """
+        """Read the metadata of the objects at *path*; any HTTP status is an answer."""
         return self._send(
             "GET", path, query, {"Accept": _METADATA_LISTED}, None, max_bytes=max_bytes
         )
 
     def get(self, path: str, query: Mapping[str, str], max_bytes: int = MAX_OBJECT) -> Answer:
-        """Read the whole object, or list, at *path*; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, or one of more than *max_bytes*.
-        """
+        """Read the whole object, or list, at *path*; any HTTP status is an answer."""
         return self._send("GET", path, query, {"Accept": _JSON}, None, max_bytes=max_bytes)
 
     def delete(self, path: str) -> Answer:
-        """Delete the object at *path*; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
-        """
+        """Delete the object at *path*; any HTTP status is an answer."""
         return self._send("DELETE", path, {}, {"Accept": _JSON}, None)
 
     def apply(
@@ -171,9 +148,6 @@ class Api:
         """Send *body* as a server-side apply; any HTTP status is an answer.
 
         The answer has the object's metadata, and with *is_whole* all of it.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
         """
         # JSON is YAML, and this media type is the only one that older servers take.
         accepted = _JSON if is_whole else _METADATA_ONLY
@@ -181,11 +155,7 @@ class Api:
         return self._send("PATCH", path, query, headers, json.dumps(body))
 
     def create(self, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
-        """Create the object *body* in the collection at *path*; any HTTP status is an answer.
-
-        Raises:
-            ApiUnavailable: no HTTP answer came, and the outcome is unknown.
-        """
+        """Create the object *body* in the collection at *path*; any HTTP status is an answer."""
         headers = {"Accept": _METADATA_ONLY, "Content-Type": _JSON}
         return self._send("POST", path, query, headers, json.dumps(body))
 
@@ -202,7 +172,6 @@ class Api:
 
         Args:
             grant: the cure for missing permission, e.g. ``allow `list` on pods``.
-            body: posted if given.
 
         Raises:
             Unreachable: no HTTP answer came.
@@ -345,7 +314,6 @@ class Stream:
         self._is_cancelled = False
 
     def __enter__(self) -> Self:
-        """Return the stream, which is closed at the end."""
         return self
 
     def __exit__(
@@ -406,7 +374,6 @@ def pages(
 
     Args:
         get: returns the page for a query; its exceptions end the list.
-        size: most objects of one page.
     """
     asked = {**query, "limit": str(size)}
     while True:

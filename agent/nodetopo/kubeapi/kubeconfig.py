@@ -29,17 +29,11 @@ _USER = ("token", "tokenFile", "extensions", *_CERTIFICATE, *_CERTIFICATE_DATA)
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Access to an API server with only the standard library and urllib3.
+    """Access to an API server with only the standard library and urllib3."""
 
-    Attributes:
-        host: its URL, without a slash at the end.
-        pool_settings: arguments of ``urllib3.PoolManager``.
-        credentials: returns the authentication headers; can raise ApiUnavailable.
-    """
-
-    host: str
-    pool_settings: Mapping[str, Any]
-    credentials: Callable[[], Mapping[str, str]]
+    host: str  # its URL, without a slash at the end
+    pool_settings: Mapping[str, Any]  # arguments of `urllib3.PoolManager`
+    credentials: Callable[[], Mapping[str, str]]  # authentication headers; can raise ApiUnavailable
 
 
 class _NotPlainError(Exception):
@@ -47,11 +41,7 @@ class _NotPlainError(Exception):
 
 
 def plain(kubeconfig: Path, context: str | None) -> Plain | None:
-    """Return the access by *kubeconfig*'s context; ``None`` if the package must read it.
-
-    Args:
-        context: its name; ``None`` for the current one.
-    """
+    """Return the access by *kubeconfig*'s context; ``None`` if the package must read it."""
     try:
         with kubeconfig.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

@@ -26,7 +26,7 @@ class NotServed(ApiUnavailable):
 
 
 class NotAllowed(ApiUnavailable):
-    """The account cannot list the kind, which may or may not exist."""
+    """The account cannot list the kind, which might not exist."""
 
 
 def list_metadata(

@@ -54,26 +54,20 @@ MAX_ANSWER_BYTES = 32 << 20
 class ApiServer:
     """The API server as our account sees it.
 
-    Once it could not be reached, further questions fail at once with the same words.
+    Questions raise ApiUnavailable if there is no answer, or it is refused or malformed. Once the
+    server could not be reached, further questions fail at once with the same words.
     """
 
     def __init__(self, kubeconfig: Path | None) -> None:
         """Ask nothing yet.
 
         Without *kubeconfig* the service account of the own pod is used.
-
-        Raises:
-            ApiUnavailable: no such account or file.
         """
         self._api = Api(kubeconfig)
         self._lost: str | None = None
 
     def pods(self, node: str) -> tuple[Pod, ...]:
-        """Return the pods bound to *node*, in the server's order, finished ones included.
-
-        Raises:
-            ApiUnavailable: no answer, or the list is refused or malformed.
-        """
+        """Return the pods bound to *node*, in the server's order, finished ones included."""
 
         def page(query: Mapping[str, str]) -> Mapping[str, Any]:
             return self._ask("/api/v1/pods", query, grant="allow `list` on pods")
@@ -97,9 +91,6 @@ class ApiServer:
         """Return the devices that DRA drivers publish for *node*, as :func:`devices_of` does.
 
         Empty where the API server has no DRA.
-
-        Raises:
-            ApiUnavailable: no answer, or it is refused or malformed.
         """
         answer = self._api.get(SLICES, {"fieldSelector": f"spec.nodeName={node}"}, MAX_LIST)
         if answer.status == NOT_FOUND:
@@ -110,11 +101,6 @@ class ApiServer:
         return devices_of(parts(answer.body, "items"))
 
     def node(self, name: str) -> NodeStatus:
-        """Return the status of the Node *name*.
-
-        Raises:
-            ApiUnavailable: no answer, or it is refused or malformed.
-        """
         path = f"/api/v1/nodes/{quote(name, safe='')}"
         try:
             return node_status_from_object(self._ask(path, {}, grant="allow `get` on nodes"))
@@ -126,9 +112,6 @@ class ApiServer:
 
         It is the account of the agent's pod on *node*, else the asking account, if it is a service
         account: a person's permissions prove nothing about the agent.
-
-        Raises:
-            ApiUnavailable: no answer, a question is refused, or the account is unknown.
         """
         own, agent = self.account(), self._agent_account(node)
         if own == agent or (agent is None and own.startswith(ACCOUNT)):
@@ -140,22 +123,14 @@ class ApiServer:
         return self.rights(asked, agent)
 
     def account(self) -> str:
-        """Return the user name of our account.
-
-        Raises:
-            ApiUnavailable: no answer, or the question is refused.
-        """
+        """Return the user name of our account."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         grant = "allow `create` on selfsubjectreviews"
         answer = self._ask(WHO_AM_I, {}, grant=grant, body=body)
         return str(part(part(answer, "status"), "userInfo").get("username") or "without a name")
 
     def rights(self, asked: Iterable[str], user: str | None = None) -> dict[str, bool]:
-        """Return ``verb resource`` → whether *user*, or else our account, can do it on any object.
-
-        Raises:
-            ApiUnavailable: no answer, or the question is refused.
-        """
+        """Return ``verb resource`` → whether *user*, or our account, can do it on any object."""
         path, what = REVIEWS, "selfsubjectaccessreviews"
         if user is not None:
             path, what = REVIEWS_OF_OTHERS, f"subjectaccessreviews, to ask about {user}"

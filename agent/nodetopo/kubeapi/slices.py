@@ -42,7 +42,6 @@ class SliceWatch(Watch):
     AGAIN = "ResourceSlices watched again"
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig,
             what=f"ResourceSlices of node {node}",
@@ -57,7 +56,7 @@ class SliceWatch(Watch):
 
     @property
     def connections(self) -> int:
-        """Number of started watches: each may reach another API server."""
+        """Number of started watches: each can reach another API server."""
         return self._connections
 
     @property
@@ -99,11 +98,7 @@ class SliceWatch(Watch):
         return stream
 
     def _list(self, api: Api) -> str:
-        """Publish the present slices, and return the version to follow them from.
-
-        Raises:
-            ApiUnavailable: they cannot be listed.
-        """
+        """Publish the present slices, and return the version to follow them from."""
         answer = api.get(SLICES, {"fieldSelector": self._selector}, MAX_LIST)
         if answer.status != 200:
             is_refused = answer.status == FORBIDDEN

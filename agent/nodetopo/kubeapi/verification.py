@@ -31,7 +31,6 @@ class _Connection(HTTPSConnection):
         self._is_own = self.ssl_context is None
 
     def connect(self) -> None:
-        """Connect and verify the server."""
         if self._is_own:
             self.ssl_context = as_kubectl(create_urllib3_context())
         super().connect()

@@ -60,16 +60,12 @@ _NEWEST = ""
 class Watch(ABC):
     """Follows the objects of a field selector. One thread runs it, any thread can read its problem.
 
-    Attributes:
-        LOST, AGAIN: log events for a failed watch, and for its recovery.
-
     Args:
         kubeconfig: how to reach the API server; None for the pod's own account.
         what: the objects, for messages, e.g. ``node gpu-1``.
-        node: the name of the node.
-        selector: the field selector.
     """
 
+    # LOST, AGAIN: log events for a failed watch, and for its recovery.
     LOST: str
     AGAIN: str
 
@@ -136,12 +132,6 @@ class Watch(ABC):
             self._problem = self._problem or "the watch has ended"
 
     def _follow(self, stopping: threading.Event) -> None:
-        """Follow until the watch ends.
-
-        Raises:
-            Expired: the server no longer has our version.
-            ApiUnavailable: there is no watch, or it was lost, or it ended at once.
-        """
         with self._opened() as stream:
             self._refused_pause.reset()
             began, self._stream, self._has_bookmarks = time.monotonic(), stream, False
@@ -176,12 +166,6 @@ class Watch(ABC):
         return self.open(self._api, query, self._silence_s)
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        """Take one event.
-
-        Raises:
-            Expired: the server no longer has our version.
-            ApiUnavailable: the event is an error.
-        """
         kind, body = event.get("type"), part(event, "object")
         if kind == "ERROR":
             problem = str(body.get("message") or body.get("reason") or "an error")
@@ -220,7 +204,6 @@ class NodeWatch(Watch):
     AGAIN = "Node watched again"
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig, what=f"node {node}", node=node, selector=f"metadata.name={node}"
         )
@@ -246,7 +229,6 @@ class NodeWatch(Watch):
             self._listeners.append(listener)
 
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
         return api.watch_metadata(NODES, query, silence_s)
 
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
@@ -270,12 +252,10 @@ class PodWatch(Watch):
     """
 
     def __init__(self, kubeconfig: Path | None, node: str) -> None:
-        """Ask nothing yet."""
         super().__init__(
             kubeconfig, what=f"pods of {node}", node=node, selector=f"spec.nodeName={node}"
         )
         self._node = node
 
     def open(self, api: Api, query: Mapping[str, str], silence_s: float) -> Stream:
-        """Open the stream."""
         return api.watch("/api/v1/pods", query, silence_s)

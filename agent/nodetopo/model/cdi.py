@@ -11,30 +11,19 @@ DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNode:
-    """The kind of a path on the host, without following a final link.
+    """The kind of a path on the host, without following a final link."""
 
-    Attributes:
-        exists: ``None`` if not visible.
-        type: ``b``, ``c`` or ``p`` of a device node, empty for anything else, ``None`` if unknown.
-        numbers: major and minor; ``None`` if unknown.
-    """
-
-    exists: bool | None
-    type: str | None = None
-    numbers: tuple[int, int] | None = None
+    exists: bool | None  # None if not visible
+    type: str | None = None  # b, c, or p of a device node, empty for anything else
+    numbers: tuple[int, int] | None = None  # major and minor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiFault:
-    """Why containers with devices of a specification do not start, or cannot use the devices.
+    """Why containers with devices of a specification do not start, or cannot use the devices."""
 
-    Attributes:
-        reason: a clause whose subject is the file: ``names /dev/nvidia1, which does not exist``.
-        devices: names of the devices with this fault; empty for all of the file.
-    """
-
-    reason: str
-    devices: tuple[str, ...] = ()
+    reason: str  # a clause whose subject is the file: "names /dev/nvidia1, which does not exist"
+    devices: tuple[str, ...] = ()  # empty for all of the file
 
     def concerns(self, device: str) -> bool:
         """Return whether a container with *device* has the fault."""
@@ -43,33 +32,23 @@ class CdiFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiSpec:
-    """A Container Device Interface specification file.
-
-    Attributes:
-        kind: e.g. ``nvidia.com/gpu``; ``None`` where the file cannot be read as a specification.
-        devices: names, in their order.
-        driver_version: the driver whose libraries it mounts (``libcuda.so.<version>``); ``None``
-            where it mounts none.
-        error: why CDI ignores the file; ``None`` if it is valid, or could not be read here.
-        faults: what a container runtime cannot apply on this host, or applies in vain.
-        unseen: host paths of device nodes, hooks and the driver's libraries that could not be
-            looked up, so that :attr:`faults` may be incomplete.
-    """
+    """A Container Device Interface specification file."""
 
     path: str
-    kind: str | None = None
-    devices: tuple[str, ...] = ()
+    kind: str | None = None  # nvidia.com/gpu …; None where the file is no specification
+    devices: tuple[str, ...] = ()  # in the order of the file
+    # The driver whose libraries it mounts (`libcuda.so.<version>`); None where it mounts none.
     driver_version: str | None = None
+    # Why CDI ignores the file; None if it is valid, or could not be read here.
     error: str | None = None
+    # What a container runtime cannot apply on this host, or applies to no effect.
     faults: tuple[CdiFault, ...] = ()
+    # Host paths of device nodes, hooks and the driver's libraries that could not be looked up, so
+    # that `faults` might be incomplete.
     unseen: tuple[str, ...] = ()
 
     def fault_of(self, device: str, driver: str | None) -> str | None:
-        """Return the first fault of *device*, a clause; ``None`` if none is known.
-
-        Args:
-            driver: version of the loaded driver; ``None`` if it is not known.
-        """
+        """Return the first fault of *device*, a clause; ``None`` if none is known."""
         for fault in self.faults:
             if fault.concerns(device):
                 return fault.reason

@@ -2,7 +2,7 @@
 
 Fields that have their default are left out (:mod:`nodetopo.model.plain`), so files stay readable
 and ``encode(decode(text)) == text`` for every text that :func:`encode` wrote. Size and depth are
-limited: a snapshot may come from a stranger's e-mail.
+limited: a snapshot can come from a stranger's e-mail.
 """
 
 import json

@@ -42,27 +42,20 @@ def best_mark(size: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedDevice:
-    """One device of a ResourceSlice.
+    """One device of a ResourceSlice."""
 
-    Attributes:
-        driver, pool, name: which together name it in claims.
-        attributes: by full name (``resource.kubernetes.io/pciBusID``); an attribute without a
-            domain belongs to the driver's. Numbers, truth values and lists are as JSON writes them;
-            :meth:`values` takes lists apart.
-        counters: the shared counters that it consumes, as ``<set>/<counter>``, sorted.
-        taints: as ``<key>=<value>:<effect>``, in the slice's order.
-        capacity: quantities by full name, as the slice has them.
-        is_shared: whether several claims can have shares of it (``allowMultipleAllocations``).
-    """
-
+    # driver, pool, name: together, these name it in claims
     driver: str
     pool: str
     name: str
+    # By full name (`resource.kubernetes.io/pciBusID`); an attribute without a domain belongs to the
+    # driver's. Numbers, truth values and lists are as JSON writes them; `values` takes lists apart.
     attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    counters: tuple[str, ...] = ()
-    taints: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()  # shared ones that it consumes, as <set>/<counter>, sorted
+    taints: tuple[str, ...] = ()  # as <key>=<value>:<effect>, in the slice's order
+    # Quantities by full name, as the slice has them.
     capacity: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
-    is_shared: bool = False
+    is_shared: bool = False  # several claims can have shares of it (`allowMultipleAllocations`)
 
     @property
     def key(self) -> DeviceKey:
@@ -102,26 +95,20 @@ class PublishedPool:
 
     The scheduler allocates nothing of a pool that lacks slices (k8s.io/dynamic-resource-allocation
     v0.36.3 ``structured``).
-
-    Attributes:
-        driver, name: which together name it.
-        nodes: names that its slices have as ``nodeName``, sorted.
-        selects_by: how its other slices select nodes: ``allNodes``, ``nodeSelector``,
-            ``perDeviceNodeSelection``; sorted.
-        devices: how many devices these slices have.
-        slices: how many slices there are.
-        expected: how many there have to be; ``None`` where no slice says.
-        has_groups: whether devices are in compatibility groups, which only a scheduler with the
-            gate ``DRADeviceCompatibilityGroups`` (alpha in 1.37) understands.
     """
 
+    # driver, name: together, these name it
     driver: str
     name: str
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()  # its slices' `nodeName`, sorted
+    # How its other slices select nodes: `allNodes`, `nodeSelector`, `perDeviceNodeSelection`;
+    # sorted.
     selects_by: tuple[str, ...] = ()
-    devices: int = 0
+    devices: int = 0  # number of devices in these slices
     slices: int = 1
-    expected: int | None = None
+    expected: int | None = None  # slices that there have to be; None where no slice says
+    # Devices are in compatibility groups, which only a scheduler with the gate
+    # `DRADeviceCompatibilityGroups` (alpha in 1.37) understands.
     has_groups: bool = False
 
     @property
@@ -137,19 +124,15 @@ class PublishedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDevice:
-    """One device that a container has by a ResourceClaim (PodResources ``DynamicResource``).
-
-    Attributes:
-        namespace, claim: of the ResourceClaim.
-        cdi_devices: what its driver handed to the container runtime for it.
-    """
+    """One device that a container has by a ResourceClaim (PodResources ``DynamicResource``)."""
 
     driver: str
     pool: str
     name: str
+    # namespace, claim: of the ResourceClaim
     namespace: str
     claim: str
-    cdi_devices: tuple[str, ...] = ()
+    cdi_devices: tuple[str, ...] = ()  # what its driver handed to the container runtime
 
     @property
     def key(self) -> DeviceKey:

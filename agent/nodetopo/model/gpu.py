@@ -34,20 +34,14 @@ class MigAttributes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigInstance:
-    """One MIG device: a compute instance inside a GPU instance.
-
-    Attributes:
-        parent_uuid: of the GPU it is a part of.
-        profile: as ``nvidia-smi -L`` names it, e.g. ``1g.10gb``.
-        profile_id: number of the GPU instance's profile (``nvmlGpuInstanceGetInfo``).
-        gpu_instance, compute_instance: the ids that NVML gives them on their GPU.
-    """
+    """One MIG device: a compute instance inside a GPU instance."""
 
     uuid: str
-    parent_uuid: str | None = None
-    profile: str | None = None
-    profile_id: int | None = None
+    parent_uuid: str | None = None  # the GPU's
+    profile: str | None = None  # as `nvidia-smi -L` names it: 1g.10gb
+    profile_id: int | None = None  # number of the GPU instance's profile (`nvmlGpuInstanceGetInfo`)
     placement: MigPlacement | None = None
+    # gpu_instance, compute_instance: NVML's ids on the GPU
     gpu_instance: int | None = None
     compute_instance: int | None = None
     memory_mib: Mib | None = None
@@ -56,49 +50,33 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mig:
-    """A GPU's MIG state.
-
-    Attributes:
-        is_pending: whether another mode takes effect at the next reset.
-        max_instances: the most MIG devices that the GPU can hold.
-    """
+    """A GPU's MIG state."""
 
     is_enabled: bool
-    is_pending: bool | None = None
-    max_instances: int | None = None
+    is_pending: bool | None = None  # the other mode takes effect at the next reset
+    max_instances: int | None = None  # most MIG devices of the GPU
     instances: tuple[MigInstance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaDriver:
-    """The loaded NVIDIA kernel module as procfs and sysfs show it.
+    """The loaded NVIDIA kernel module as procfs and sysfs show it."""
 
-    Attributes:
-        is_open: whether it is the open kernel module, which dma-buf needs
-            (``/proc/driver/nvidia/version``).
-        parameters: ``/proc/driver/nvidia/params``, names without the ``NVreg_``.
-        peer_memory: whether an RDMA driver can register GPU memory through nvidia_peermem
-            (NCCL's own test: ``memory_peers/nv_mem*`` or the module ``nvidia_peermem``).
-        imex_channels: numbers of ``/dev/nvidia-caps-imex-channels``; ``None`` where not read.
-    """
-
+    # The open kernel module, which dma-buf needs (/proc/driver/nvidia/version).
     is_open: bool | None = None
-    parameters: Mapping[str, str] | None = None
+    parameters: Mapping[str, str] | None = None  # /proc/driver/nvidia/params, without NVreg_
+    # An RDMA driver can register GPU memory through nvidia_peermem (NCCL's own test:
+    # `memory_peers/nv_mem*` or the module `nvidia_peermem`).
     peer_memory: bool | None = None
-    imex_channels: tuple[int, ...] | None = None
+    imex_channels: tuple[int, ...] | None = None  # numbers of /dev/nvidia-caps-imex-channels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentialCompute:
-    """The state of confidential computing (``nvmlSystemGetConfComputeState``).
+    """The state of confidential computing (``nvmlSystemGetConfComputeState``)."""
 
-    Attributes:
-        is_enabled: whether GPU memory is encrypted, which also turns peer access off.
-        is_dev_tools: whether the mode for developers is on, which protects nothing.
-    """
-
-    is_enabled: bool
-    is_dev_tools: bool | None = None
+    is_enabled: bool  # GPU memory is encrypted, which turns peer access off
+    is_dev_tools: bool | None = None  # the developers' mode, which protects nothing
 
 
 FIRST_WITH_ROW_REMAPPING = (8, 0)
@@ -122,21 +100,14 @@ class FabricState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """The GPU's membership in a multi-node NVLink fabric (``nvmlGpuFabricInfoV_t``).
-
-    Attributes:
-        status: the ``nvmlReturn_t`` of the registration; 0 is success.
-        cluster_uuid: ``None`` when all zero, which is what an HGX board without a
-            multi-node fabric reports.
-        clique_id: the partition inside the cluster.
-        health_mask: raw bits; ``None`` on drivers that do not report it.
-    """
+    """The GPU's membership in a multi-node NVLink fabric (``nvmlGpuFabricInfoV_t``)."""
 
     state: FabricState
-    status: int | None = None
+    status: int | None = None  # `nvmlReturn_t` of the registration; 0 is success
+    # None when all zero, as on an HGX board without a multi-node fabric.
     cluster_uuid: str | None = None
-    clique_id: int | None = None
-    health_mask: int | None = None
+    clique_id: int | None = None  # the partition inside the cluster
+    health_mask: int | None = None  # raw bits; None on drivers that do not report it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,29 +122,19 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EccErrors:
-    """Uncorrectable memory errors (``nvmlDeviceGetTotalEccErrors``).
+    """Uncorrectable memory errors (``nvmlDeviceGetTotalEccErrors``)."""
 
-    Attributes:
-        volatile: since the driver was loaded.
-        aggregate: in the life of the GPU.
-    """
-
-    volatile: int | None = None
-    aggregate: int | None = None
+    volatile: int | None = None  # since the driver was loaded
+    aggregate: int | None = None  # in the life of the GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class C2c:
-    """The chip-to-chip link between a Grace CPU and its GPU; other GPUs report it disabled.
+    """The chip-to-chip link between a Grace CPU and its GPU; other GPUs report it disabled."""
 
-    Attributes:
-        is_enabled: ``nvmlDeviceGetC2cModeInfoV``.
-        links: field ``NVML_FI_DEV_C2C_LINK_COUNT``.
-        speed_mbps: of one link, one direction (field ``NVML_FI_DEV_C2C_LINK_GET_MAX_BW``).
-    """
-
-    is_enabled: bool
-    links: NvLinks | None = None
+    is_enabled: bool  # nvmlDeviceGetC2cModeInfoV
+    links: NvLinks | None = None  # field NVML_FI_DEV_C2C_LINK_COUNT
+    # Of one link, one direction (field NVML_FI_DEV_C2C_LINK_GET_MAX_BW).
     speed_mbps: SpeedMbps | None = None
 
 
@@ -189,75 +150,55 @@ class Virtualization(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One physical GPU.
+    """One physical GPU."""
 
-    Attributes:
-        index: NVML's order, by PCI address; not ``CUDA_VISIBLE_DEVICES``.
-        uuid: ``None`` only in snapshots read from text without UUIDs.
-        minor: the N of ``/dev/nvidiaN``; not always the index.
-        product: ``nvmlDeviceGetName``.
-        architecture: lower-case NVIDIA name, e.g. ``hopper``.
-        compute_capability: (major, minor).
-        serial, vbios: of the board.
-        module_id: the place on the baseboard (``nvmlDeviceGetModuleId``).
-        board_id: equal for GPUs behind the same PCIe switch chip of one board
-            (``nvmlDeviceGetBoardId``, nvml.h).
-        numa_node: the node of the PCI function; ``None`` if firmware gave none (sysfs −1).
-        numa_affinity: all nodes that ``nvidia-smi topo -m`` lists, CPU node first; differs from
-            *numa_node* if GPU memory is a separate node (Grace).
-        memory_numa_node: the node formed by the GPU's memory (``GPU NUMA ID``); ``None`` if it is
-            not a node, as on x86.
-        cpu_affinity: the CPUs nearest to the GPU.
-        is_lost: whether NVML answered GPU_IS_LOST; all other fields are then the last known.
-        pcie: NVML's own view of the link; sysfs's is in *function*.
-        ecc, ecc_pending: whether error correction is on, and will be after the next reset.
-        nvlink_count: NVLinks of the product, connected or not (NVML field 91); ``None`` where the
-            driver does not know the field.
-        recovery_action: NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
-            5 recover the IMEX domain, 6 bus reset, 7 reboot of the system (nvml.h
-            ``nvmlDeviceGpuRecoveryAction_t``).
-        retired_pages_pending: whether memory pages wait for a reset to be retired.
-        is_over_sram_threshold: whether the GPU's on-chip memory had more uncorrectable errors than
-            NVIDIA's field diagnostic accepts (``nvmlDeviceGetSramEccErrorStatus``, from A100 on).
-            ``None`` also where the library is older than the call, or wants more rights for it.
-        throttle_reasons: raw bits of ``nvmlDeviceGetCurrentClocksEventReasons``, why the clocks are
-            reduced, at the last whole scan; a periodic scan keeps them.
-    """
-
-    index: GpuIndex
-    uuid: str | None = None
-    minor: int | None = None
+    index: GpuIndex  # NVML's order, by PCI address; not CUDA_VISIBLE_DEVICES
+    uuid: str | None = None  # None only in snapshots read from text without UUIDs
+    minor: int | None = None  # the N of /dev/nvidiaN; not always the index
     pci: PciAddress | None = None
     path: PciPath | None = None
     function: PciFunction | None = None
-    product: str | None = None
-    architecture: str | None = None
-    compute_capability: tuple[int, int] | None = None
+    product: str | None = None  # nvmlDeviceGetName
+    architecture: str | None = None  # NVIDIA's name in lower case: hopper
+    compute_capability: tuple[int, int] | None = None  # (major, minor)
     memory_mib: Mib | None = None
+    # serial, vbios: of the board
     serial: str | None = None
     vbios: str | None = None
-    module_id: int | None = None
+    module_id: int | None = None  # the place on the baseboard (nvmlDeviceGetModuleId)
+    # Equal for GPUs behind the same PCIe switch chip of one board (`nvmlDeviceGetBoardId`, nvml.h).
     board_id: int | None = None
-    numa_node: NumaId | None = None
+    numa_node: NumaId | None = None  # of the PCI function; None if firmware gave none (sysfs −1)
+    # All nodes that `nvidia-smi topo -m` lists, CPU node first; differs from `numa_node` if GPU
+    # memory is a separate node (Grace).
     numa_affinity: NumaIds | None = None
+    # The node formed by the GPU's memory (`GPU NUMA ID`); None if it is not a node, as on x86.
     memory_numa_node: NumaId | None = None
-    cpu_affinity: CpuSet | None = None
-    pcie: PcieLink | None = None
+    cpu_affinity: CpuSet | None = None  # the nearest CPUs
+    pcie: PcieLink | None = None  # NVML's view of the link; sysfs's is in `function`
     persistence: bool | None = None
     virtualization: Virtualization | None = None
+    # ecc, ecc_pending: on now, and after the next reset
     ecc: bool | None = None
     ecc_pending: bool | None = None
     ecc_errors: EccErrors | None = None
     mig: Mig | None = None
     fabric: Fabric | None = None
     c2c: C2c | None = None
-    nvlink_count: NvLinks | None = None
+    nvlink_count: NvLinks | None = None  # of the product, connected or not (field 91)
     remapped_rows: RemappedRows | None = None
-    retired_pages_pending: bool | None = None
+    retired_pages_pending: bool | None = None  # memory pages wait for a reset to be retired
+    # The GPU's on-chip memory had more uncorrectable errors than NVIDIA's field diagnostic accepts
+    # (`nvmlDeviceGetSramEccErrorStatus`, from A100 on). None also where the library is older than
+    # the call, or wants more rights for it.
     is_over_sram_threshold: bool | None = None
+    # NVML field 230; 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 recover the IMEX
+    # domain, 6 bus reset, 7 reboot of the system (nvml.h `nvmlDeviceGpuRecoveryAction_t`).
     recovery_action: int | None = None
+    # Raw bits of `nvmlDeviceGetCurrentClocksEventReasons`, why the clocks are reduced, at the last
+    # whole scan; a periodic scan keeps them.
     throttle_reasons: int | None = None
-    is_lost: bool = False
+    is_lost: bool = False  # NVML answered GPU_IS_LOST; all other fields are the last known
 
     @property
     def is_divided(self) -> bool:

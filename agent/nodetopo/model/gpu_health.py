@@ -24,22 +24,13 @@ class HealthClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHealth:
-    """How one GPU is.
+    """How one GPU is."""
 
-    Attributes:
-        is_healthy: whether the kubelet may hand it out.
-        is_degraded: Healthy, and the last to be chosen.
-        reason: short, in the form of a Kubernetes condition's (``Xid79``, ``GpuLost``);
-            ``None`` for a sound GPU.
-        said: the same for a person, in a sentence; ``None`` for a sound GPU.
-        kind: the class of what is worst about it; ``None`` for a sound GPU.
-    """
-
-    is_healthy: bool = True
-    is_degraded: bool = False
-    reason: str | None = None
-    said: str | None = None
-    kind: HealthClass | None = None
+    is_healthy: bool = True  # the kubelet can allocate it
+    is_degraded: bool = False  # healthy, but chosen last
+    reason: str | None = None  # short, like a Kubernetes condition's: Xid79, GpuLost; None if sound
+    said: str | None = None  # the same as a sentence; None if sound
+    kind: HealthClass | None = None  # the class of its worst fault; None if sound
 
 
 HealthView: TypeAlias = Mapping[str, GpuHealth]

@@ -42,94 +42,65 @@ class HcaKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gid:
-    """An entry of a port's GID table that is set.
-
-    Attributes:
-        gid: eight groups of four hex digits, as sysfs prints it.
-        type: ``IB/RoCE v1`` or ``RoCE v2``; ``None`` where the kernel refuses (EINVAL: its
-            network interface is in another namespace).
-        netdev: the network interface it belongs to.
-    """
+    """An entry of a port's GID table that is set."""
 
     index: int
-    gid: str
+    gid: str  # eight groups of four hex digits, as sysfs prints it
+    # `IB/RoCE v1` or `RoCE v2`; None where the kernel refuses (EINVAL: its network interface is in
+    # another namespace)
     type: str | None = None
-    netdev: str | None = None
+    netdev: str | None = None  # the network interface it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetDevice:
-    """A network interface of an HCA.
-
-    Attributes:
-        port: of the HCA, from 1; ``None`` where the interface does not say.
-        state: sysfs ``operstate``.
-        master: the bond or bridge it belongs to.
-    """
+    """A network interface of an HCA."""
 
     name: str
-    port: PortNumber | None = None
+    port: PortNumber | None = None  # of the HCA, from 1; None where the interface does not say
     mtu: int | None = None
-    state: str | None = None
-    master: str | None = None
+    state: str | None = None  # sysfs `operstate`
+    master: str | None = None  # the bond or bridge it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaPort:
-    """One port.
-
-    Attributes:
-        state: the word of sysfs ``state``, e.g. ``ACTIVE``, ``DOWN``.
-        physical_state: the word of ``phys_state``, e.g. ``LinkUp``.
-        rate_gbps: gigabits per second; a port that is down still states a rate.
-        lid, sm_lid: of InfiniBand; 0 before a subnet manager assigned them.
-        gids: the entries that are set, by index.
-        counters: error counters by name, only those that checks use, without those that the
-            kernel refuses (EINVAL on restricted functions); ``None`` where not read.
-    """
+    """One port."""
 
     number: PortNumber
-    state: str | None = None
-    physical_state: str | None = None
+    state: str | None = None  # the word of sysfs `state`: ACTIVE, DOWN …
+    physical_state: str | None = None  # the word of `phys_state`: LinkUp …
     layer: LinkLayer | None = None
-    rate_gbps: float | None = None
+    rate_gbps: float | None = None  # gigabits per second; a port that is down still states a rate
+    # lid, sm_lid: InfiniBand only; 0 before a subnet manager assigned them
     lid: int | None = None
     sm_lid: int | None = None
-    gids: tuple[Gid, ...] = ()
+    gids: tuple[Gid, ...] = ()  # entries that are set, by index
+    # Error counters by name, only those that checks use, without those that the kernel refuses
+    # (EINVAL on restricted functions).
     counters: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hca:
-    """One RDMA device of ``/sys/class/infiniband``.
+    """One RDMA device of ``/sys/class/infiniband``."""
 
-    Attributes:
-        name: as the kernel has it; never assume ``mlx5_*``.
-        kind: ``None`` where the source does not say (text).
-        pci: the nearest PCI function above it; ``None`` for software devices.
-        parent: the physical function that a virtual function or a subfunction is a part of.
-        subfunction: its number (``sfnum``).
-        numa_node: ``None`` where sysfs says −1.
-        sys_image_guid: identifies the card, shared by the functions of one card.
-        board_id: the firmware's PSID.
-        char_devices: names under ``/dev/infiniband``, by kind (issm, umad, uverbs), then number.
-    """
-
-    name: str
-    kind: HcaKind | None = None
-    pci: PciAddress | None = None
+    name: str  # as the kernel has it; never assume `mlx5_*`
+    kind: HcaKind | None = None  # None where the source does not say (text)
+    pci: PciAddress | None = None  # the nearest PCI function above; None for software devices
     path: PciPath | None = None
     function: PciFunction | None = None
-    numa_node: NumaId | None = None
-    parent: PciAddress | None = None
-    subfunction: int | None = None
+    numa_node: NumaId | None = None  # None where sysfs says −1
+    parent: PciAddress | None = None  # the physical function of a virtual function or subfunction
+    subfunction: int | None = None  # its number (`sfnum`)
     hca_type: str | None = None
-    board_id: str | None = None
+    board_id: str | None = None  # the firmware's PSID
     firmware: str | None = None
     node_guid: str | None = None
-    sys_image_guid: str | None = None
+    sys_image_guid: str | None = None  # identifies the card; its functions share it
     netdevs: tuple[NetDevice, ...] = ()
     ports: Annotated[tuple[HcaPort, ...], Count(0, MAX_PORTS)] = ()
+    # Names under `/dev/infiniband`, by kind (issm, umad, uverbs), then number.
     char_devices: tuple[str, ...] = ()
 
     @property
@@ -146,14 +117,11 @@ class Hca:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDirect:
-    """A PCI function that gives HCAs a second way to GPU memory (ConnectX-8, class 080100).
-
-    Attributes:
-        hcas: names of the HCAs it serves, sorted; empty where the source does not say.
-    """
+    """A PCI function that gives HCAs a second way to GPU memory (ConnectX-8, class 080100)."""
 
     pci: PciAddress | None = None
     path: PciPath | None = None
     function: PciFunction | None = None
     numa_node: NumaId | None = None
+    # Names of the HCAs it serves, sorted; empty where the source does not say.
     hcas: tuple[str, ...] = ()

@@ -7,20 +7,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaHealth:
-    """How one HCA is.
+    """How one HCA is."""
 
-    Attributes:
-        name: of the RDMA device, as last known.
-        is_healthy: whether the kubelet may hand it out.
-        reason: short, in the form of a Kubernetes condition's (``HcaLinkDown``, ``HcaLost``);
-            ``None`` for a sound HCA.
-        said: the same for a person, in a sentence; ``None`` for a sound HCA.
-    """
-
-    name: str
-    is_healthy: bool = True
+    name: str  # of the RDMA device, as last known
+    is_healthy: bool = True  # the kubelet can allocate it
+    # Short, like a Kubernetes condition's: HcaLinkDown, HcaLost; None if sound.
     reason: str | None = None
-    said: str | None = None
+    said: str | None = None  # the same as a sentence; None if sound
 
 
 HcaHealthView: TypeAlias = Mapping[str, HcaHealth]

@@ -21,32 +21,22 @@ class SwapArea:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupts:
-    """The interrupts of one HCA (its function's ``msi_irqs``).
-
-    Attributes:
-        hca: name of the HCA.
-        cpus: union of the CPUs that its interrupts are delivered to
-            (``/proc/irq/N/effective_affinity_list``, else ``smp_affinity_list``).
-        numbers: how many interrupts it has.
-    """
+    """The interrupts of one HCA (its function's ``msi_irqs``)."""
 
     hca: str
+    # Union of the CPUs that its interrupts are delivered to (`/proc/irq/N/effective_affinity_list`,
+    # else `smp_affinity_list`).
     cpus: CpuSet
-    numbers: int
+    numbers: int  # how many interrupts it has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeProcess:
-    """A running container runtime (containerd, crio) and the limits its containers inherit.
+    """A running container runtime (containerd, crio) and the limits its containers inherit."""
 
-    Attributes:
-        name: of the program.
-        memlock_bytes: soft limit; −1 is unlimited, ``None`` was not read.
-        open_files: hard limit, to which programs can raise theirs (NCCL does).
-    """
-
-    name: str
-    memlock_bytes: AmountOrUnlimited | None = None
+    name: str  # the program's
+    memlock_bytes: AmountOrUnlimited | None = None  # soft limit; −1 is unlimited
+    # Hard limit, to which programs can raise theirs (NCCL does).
     open_files: AmountOrUnlimited | None = None
 
 
@@ -55,134 +45,87 @@ class ContainerToolkit:
     """NVIDIA's container toolkit (``/etc/nvidia-container-runtime/config.toml``).
 
     A setting is ``None`` where the file does not state it and the toolkit's default applies.
-
-    Attributes:
-        env_when_unprivileged: ``accept-nvidia-visible-devices-envvar-when-unprivileged``.
-        volume_mounts: ``accept-nvidia-visible-devices-as-volume-mounts``.
-        mode: ``nvidia-container-runtime.mode``.
-        version: of the installed program, where a file states it.
-        cdi_kind: ``nvidia-container-runtime.modes.cdi.default-kind``.
-        cdi_dirs: ``nvidia-container-runtime.modes.cdi.spec-dirs``, in ascending precedence.
     """
 
     path: str
+    # Accept-nvidia-visible-devices-envvar-when-unprivileged
     env_when_unprivileged: bool | None = None
-    volume_mounts: bool | None = None
-    mode: str | None = None
-    version: str | None = None
-    cdi_kind: str | None = None
+    volume_mounts: bool | None = None  # accept-nvidia-visible-devices-as-volume-mounts
+    mode: str | None = None  # nvidia-container-runtime.mode
+    version: str | None = None  # of the installed program, where a file states it
+    cdi_kind: str | None = None  # nvidia-container-runtime.modes.cdi.default-kind
+    # nvidia-container-runtime.modes.cdi.spec-dirs, in ascending precedence
     cdi_dirs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """containerd's or CRI-O's configuration, drop-ins included.
-
-    Attributes:
-        path: of its main file.
-        cdi: whether CDI is on; ``None`` if not stated.
-        default_runtime: name of the runtime of pods without a RuntimeClass.
-        nvidia_runtimes: names of the runtimes that run NVIDIA's program.
-        memlock_bytes, open_files: the same limits, which the default runtime gives containers
-            instead of its own; ``None`` where it states none.
-        cdi_dirs: directories of CDI specifications, in ascending precedence; ``None`` where the
-            default applies.
-        systemd_cgroup: whether its default runtime leaves control groups to systemd; ``None`` where
-            that is not known.
-    """
+    """containerd's or CRI-O's configuration, drop-ins included."""
 
     name: str
-    path: str
-    cdi: bool | None = None
-    default_runtime: str | None = None
-    nvidia_runtimes: tuple[str, ...] = ()
+    path: str  # of the main file
+    cdi: bool | None = None  # None if not stated
+    default_runtime: str | None = None  # of pods without a RuntimeClass
+    nvidia_runtimes: tuple[str, ...] = ()  # those that run NVIDIA's program
+    # memlock_bytes, open_files: the limits that the default runtime gives containers; None where it
+    # states none
     memlock_bytes: AmountOrUnlimited | None = None
     open_files: AmountOrUnlimited | None = None
-    cdi_dirs: tuple[str, ...] | None = None
-    systemd_cgroup: bool | None = None
+    cdi_dirs: tuple[str, ...] | None = None  # in ascending precedence; None: the default
+    systemd_cgroup: bool | None = None  # the default runtime leaves cgroups to systemd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleState:
-    """One CPU idle state (``cpuidle/stateN``).
-
-    Attributes:
-        latency_us: the time to leave it, in microseconds.
-        is_disabled: on every CPU.
-    """
+    """One CPU idle state (``cpuidle/stateN``)."""
 
     name: str
-    latency_us: int
-    is_disabled: bool
+    latency_us: int  # to leave the state
+    is_disabled: bool  # on every CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverHolder:
-    """A process with device nodes of the NVIDIA driver open.
-
-    Attributes:
-        name: last part of its first argument.
-        container: the first 12 digits of its container's id; ``None`` outside of containers.
-    """
+    """A process with device nodes of the NVIDIA driver open."""
 
     pid: int
-    name: str
-    container: str | None = None
+    name: str  # the last part of the first argument
+    container: str | None = None  # the first 12 digits of its id; None outside of containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverHolders:
-    """All such processes.
-
-    Attributes:
-        unread: processes whose open files could not be listed.
-    """
+    """All such processes."""
 
     processes: tuple[DriverHolder, ...] = ()
-    unread: int = 0
+    unread: int = 0  # processes whose open files could not be listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """The settings of the host; ``None`` for a part that was not read.
+    """The settings of the host; ``None`` for a part that was not read."""
 
-    Attributes:
-        cgroup_version: 1, or 2 for the unified hierarchy.
-        runtimes: the running container runtimes, by name.
-        cdi_specs: by path; empty where there are none.
-        char_devices: whether ``/dev/char`` has links to NVIDIA's device nodes, which runc needs
-            after systemd reloads.
-        infiniband_devices: names in ``/dev/infiniband``, sorted.
-        interfaces: names of the network interfaces of the host's network, sorted; ``None`` also
-            where only a container's network is visible.
-        gdrcopy: whether the module gdrdrv is loaded and ``/dev/gdrdrv`` there.
-        frequency_drivers: the distinct cpufreq drivers, sorted; empty where the kernel scales no
-            CPU's frequency.
-        energy_preferences: the distinct ``energy_performance_preference``, sorted; empty where no
-            driver has one.
-        is_vm: whether this is a virtual machine, by CPU flag or DMI.
-        fabric_manager: whether the program nv-fabricmanager runs.
-        peer_programs: running programs that do parts of our work, by command name, sorted:
-            ``nvidia-device-plugin``, ``gpu-feature-discovery`` …
-        driver_holders: who has the NVIDIA driver open; read only while a label of the Node asks
-            for a free driver.
-    """
-
-    cgroup_version: int | None = None
+    cgroup_version: int | None = None  # 1, or 2 for the unified hierarchy
     swaps: tuple[SwapArea, ...] | None = None
     interrupts: tuple[Interrupts, ...] | None = None
-    runtimes: tuple[RuntimeProcess, ...] | None = None
+    runtimes: tuple[RuntimeProcess, ...] | None = None  # running ones, by name
     runtime_configs: tuple[RuntimeConfig, ...] | None = None
-    cdi_specs: tuple[CdiSpec, ...] | None = None
+    cdi_specs: tuple[CdiSpec, ...] | None = None  # by path
     toolkit: ContainerToolkit | None = None
+    # /dev/char links to NVIDIA's device nodes; runc needs it after systemd reloads
     char_devices: bool | None = None
-    infiniband_devices: tuple[str, ...] | None = None
+    infiniband_devices: tuple[str, ...] | None = None  # names in `/dev/infiniband`, sorted
+    # Of the host's network, sorted; None also where only a container's is visible.
     interfaces: tuple[str, ...] | None = None
-    gdrcopy: bool | None = None
+    gdrcopy: bool | None = None  # gdrdrv is loaded and /dev/gdrdrv exists
     idle_states: tuple[IdleState, ...] | None = None
+    # Distinct cpufreq drivers, sorted; empty without frequency scaling.
     frequency_drivers: tuple[str, ...] | None = None
+    # Distinct `energy_performance_preference`, sorted.
     energy_preferences: tuple[str, ...] | None = None
-    is_vm: bool | None = None
-    fabric_manager: bool | None = None
+    is_vm: bool | None = None  # by CPU flag or DMI
+    fabric_manager: bool | None = None  # nv-fabricmanager runs
+    # Running programs that do parts of nodetopo's work, sorted: nvidia-device-plugin …
     peer_programs: tuple[str, ...] | None = None
+    # Read only while a label of the Node asks for a free driver.
     driver_holders: DriverHolders | None = None

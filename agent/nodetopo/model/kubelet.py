@@ -9,14 +9,10 @@ from nodetopo.model.limits import AmountOrUnlimited, NumaId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedMemory:
-    """Memory of one NUMA node that pods never get (``reservedMemory``).
-
-    Attributes:
-        limits: ``memory`` or ``hugepages-<size>`` → quantity as written.
-    """
+    """Memory of one NUMA node that pods never get (``reservedMemory``)."""
 
     numa_node: NumaId
-    limits: Mapping[str, str]
+    limits: Mapping[str, str]  # memory or hugepages-<size> → quantity as written
 
 
 CONFIGZ = "configz"
@@ -30,32 +26,22 @@ class KubeletSettings:
     Policies are spelled as in the kubelet (``static``, ``single-numa-node``, ``Static`` for
     memory); a setting absent from a file that was read has the kubelet's default here. ``None``
     means unknown.
-
-    Attributes:
-        source: ``configz``, or the path of the file.
-        origins: field of KubeletConfiguration → the file or the flag that states it; a field that
-            is not named has its default. Nested fields by path, ``featureGates.X``.
-        embedded_in: the program that contains the kubelet: ``k3s``, ``rke2`` …; ``None`` for a
-            standalone kubelet.
-        changed_since_start: files that were changed after the kubelet had read them.
-        unloaded_drop_ins: files with settings where drop-ins usually are, which the running kubelet
-            ignores: no flag names their directory, or their name does not end in ``.conf``.
-        odd_keys: keys of the files that some releases do not know as written, or that occur twice;
-            ``None`` if they were not read or are too many to keep.
-        root_directory: ``--root-dir``, below which are state files and sockets.
-        system_reserved, kube_reserved, eviction_hard: resource → quantity as written.
-        feature_gates: those that are stated; all others have the default of the version.
-        enforce_node_allocatable: ``pods``, ``system-reserved`` …
-        swap_behavior: ``memorySwap.swapBehavior``, empty for its default.
     """
 
-    source: str
+    source: str  # `configz`, or the path of the file
+    # Field of KubeletConfiguration → the file or the flag that states it; a field that is not named
+    # has its default. Nested fields by path, `featureGates.X`.
     origins: Mapping[str, str] | None = None
+    # The program that contains it: k3s, rke2 …; None for a standalone kubelet.
     embedded_in: str | None = None
-    changed_since_start: tuple[str, ...] | None = None
+    changed_since_start: tuple[str, ...] | None = None  # files changed after the kubelet read them
+    # Files with settings where drop-ins usually are, which the running kubelet ignores: no flag
+    # names their directory, or their name does not end in `.conf`.
     unloaded_drop_ins: tuple[str, ...] | None = None
+    # Keys of the files that some releases do not know as written, or that occur twice; None if they
+    # were not read or are too many to keep.
     odd_keys: tuple[OddKey, ...] | None = None
-    root_directory: str | None = None
+    root_directory: str | None = None  # --root-dir, above state files and sockets
     version: str | None = None
     cpu_manager_policy: str | None = None
     cpu_manager_options: Mapping[str, str] | None = None
@@ -64,18 +50,20 @@ class KubeletSettings:
     topology_manager_scope: str | None = None
     topology_manager_options: Mapping[str, str] | None = None
     reserved_system_cpus: str | None = None
+    # system_reserved, kube_reserved, eviction_hard: resource → quantity as written
     system_reserved: Mapping[str, str] | None = None
     kube_reserved: Mapping[str, str] | None = None
     eviction_hard: Mapping[str, str] | None = None
     reserved_memory: tuple[ReservedMemory, ...] | None = None
+    # Stated ones; the others have the default of the version.
     feature_gates: Mapping[str, bool] | None = None
-    enforce_node_allocatable: tuple[str, ...] | None = None
+    enforce_node_allocatable: tuple[str, ...] | None = None  # pods, system-reserved …
     system_reserved_cgroup: str | None = None
     kube_reserved_cgroup: str | None = None
     cgroup_driver: str | None = None
     cpu_cfs_quota: bool | None = None
     fail_swap_on: bool | None = None
-    swap_behavior: str | None = None
+    swap_behavior: str | None = None  # `memorySwap.swapBehavior`, empty for its default
     pod_pids_limit: AmountOrUnlimited | None = None
     max_pods: int | None = None
 
@@ -87,15 +75,11 @@ class KubeletSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletMetrics:
-    """The kubelet's counters since its start (its ``/metrics``).
+    """The kubelet's counters since its start (its ``/metrics``)."""
 
-    Attributes:
-        rejections: reason → rejected pods (``kubelet_admission_rejections_total``, 1.32 and newer).
-        topology_errors: ``kubelet_topology_manager_admission_errors_total``.
-        slow_allocations: resource → share of ``Allocate`` calls that took longer than a second, 0
-            to 1 (``kubelet_device_plugin_alloc_duration_seconds``).
-    """
-
+    # Reason → rejected pods (`kubelet_admission_rejections_total`, 1.32 and newer).
     rejections: Mapping[str, int] | None = None
-    topology_errors: int | None = None
+    topology_errors: int | None = None  # kubelet_topology_manager_admission_errors_total
+    # Resource → share of `Allocate` calls that took longer than a second, 0 to 1
+    # (`kubelet_device_plugin_alloc_duration_seconds`).
     slow_allocations: Mapping[str, float] | None = None

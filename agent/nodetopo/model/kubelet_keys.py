@@ -27,28 +27,18 @@ MAX_ODD_KEYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddKey:
-    """A key of a file that the kubelet may ignore.
+    """A key of a file that the kubelet can ignore."""
 
-    Attributes:
-        key: as written, or its beginning where it is very long.
-        within: the path of the object that has it, ``reservedMemory[0]``; empty at the top.
-        file: as the kubelet names it.
-        is_drop_in: whether the file is a drop-in, in which case does not matter.
-        is_repeated: whether the object has it twice, so that only the last counts.
-        is_overridden: whether the same key in its right case, stated or by default, counts
-            instead.
-    """
-
-    key: str
-    within: str = ""
-    file: str
-    is_drop_in: bool = False
-    is_repeated: bool = False
+    key: str  # as written, or its beginning where it is very long
+    within: str = ""  # path of its object, such as reservedMemory[0]; empty at the top
+    file: str  # as the kubelet names it
+    is_drop_in: bool = False  # in which case does not matter
+    is_repeated: bool = False  # the object has it twice, so that only the last counts
+    # The same key in its right case, stated or by default, counts instead.
     is_overridden: bool = False
 
     @property
     def path(self) -> str:
-        """The path from the top."""
         return f"{self.within}.{self.key}" if self.within else self.key
 
 
@@ -108,7 +98,7 @@ _EMPTY: tuple[Any, ...] = (None, False, 0, "", "0s", {}, [])
 """Go's output for unset fields."""
 
 Keys = Mapping[str, Any]
-"""Keys of an object → the keys of the object inside; empty where there are none to check."""
+"""Keys of an object → the keys of the object inside; empty if there are none to check."""
 
 
 def _keys(words: str, **inner: Keys) -> Keys:

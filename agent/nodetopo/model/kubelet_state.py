@@ -23,35 +23,26 @@ resources."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuState:
-    """``cpu_manager_state``.
-
-    Attributes:
-        default: the CPUs of pods without exclusive CPUs; ``None`` under policy ``none``.
-        entries: pod uid → container → its exclusive CPUs.
-    """
+    """``cpu_manager_state``."""
 
     policy: str
-    default: CpuSet | None = None
+    default: CpuSet | None = None  # CPUs of pods without exclusive CPUs; None under policy `none`
+    # Pod uid → container → exclusive CPUs.
     entries: Mapping[str, Mapping[str, CpuSet]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBlock:
-    """Memory of one kind on one NUMA node, in bytes.
-
-    Attributes:
-        kind: ``memory``, or ``hugepages-<size>``.
-        cells: the NUMA nodes that are allocated together with this one, itself included.
-    """
+    """Memory of one kind on one NUMA node, in bytes."""
 
     numa_node: NumaId
-    kind: str
+    kind: str  # memory, or hugepages-<size>
     total: Amount
     system_reserved: Amount
     allocatable: Amount
     reserved: Amount
     free: Amount
-    cells: NumaIds = ()
+    cells: NumaIds = ()  # NUMA nodes allocated together with this one, itself included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,56 +56,41 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """``memory_manager_state``.
-
-    Attributes:
-        blocks: by NUMA node and kind; empty under policy ``None``.
-        entries: pod uid → container → what it holds.
-    """
+    """``memory_manager_state``."""
 
     policy: str
-    blocks: tuple[MemoryBlock, ...] = ()
+    blocks: tuple[MemoryBlock, ...] = ()  # by NUMA node and kind; empty under policy `None`
+    # Pod uid → container → what it holds.
     entries: Mapping[str, Mapping[str, tuple[HeldMemory, ...]]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDevices:
-    """Devices of one resource that a container holds.
-
-    Attributes:
-        ids: by NUMA node; the key ``-1`` has those whose plugin named no node.
-    """
+    """Devices of one resource that a container holds."""
 
     pod_uid: str
     container: str
     resource: str
-    ids: Mapping[str, tuple[str, ...]]
+    ids: Mapping[str, tuple[str, ...]]  # by NUMA node; -1 has those whose plugin named no node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """``device-plugins/kubelet_internal_checkpoint``.
-
-    Attributes:
-        registered: resource → ids of the healthy devices, sorted.
-    """
+    """``device-plugins/kubelet_internal_checkpoint``."""
 
     held: tuple[HeldDevices, ...] = ()
+    # Resource → ids of healthy devices, sorted.
     registered: Mapping[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletState:
-    """All state files; a part that could not be read is ``None``, with an issue of the probe.
-
-    Attributes:
-        plugin_sockets: names of the sockets in the plugins' directory, sorted, without the
-            kubelet's own.
-    """
+    """All state files; a part that could not be read is ``None``, with an issue of the probe."""
 
     cpu: CpuState | None = None
     memory: MemoryState | None = None
     devices: DeviceState | None = None
+    # In the plugins' directory, sorted, without the kubelet's own.
     plugin_sockets: tuple[str, ...] | None = None
 
 

@@ -95,7 +95,7 @@ def release(version: str | None) -> Release | None:
 
 
 def patch(version: str | None) -> int | None:
-    """Return the patch number of a version, 3 of ``v1.36.3``; ``None`` where it has none."""
+    """Return the patch number of a version, 3 of ``v1.36.3``; ``None`` if it has none."""
     match = _PATCH.match(version or "")
     return None if match is None else int(match[1])
 

@@ -1,6 +1,6 @@
-"""How much a document may make of one node: the limits of every reader, in one place.
+"""How much a document can make of one node: the limits of every reader, in one place.
 
-A document may come from a stranger. Beyond these limits it describes no node that exists, and
+A document can come from a stranger. Beyond these limits it describes no node that exists, and
 what is derived from it would take minutes or gigabytes: much of that grows with the square of the
 number of devices. Readers refuse it before they build anything, and name the place.
 
@@ -23,7 +23,7 @@ MAX_NUMA_NODES = 1024
 arch/arm64/Kconfig)."""
 
 MAX_NUMA_NODE = (1 << 16) - 1
-"""Highest number of a NUMA node; ids may be sparse (POWER9: 0, 8, 250 … 255)."""
+"""Highest number of a NUMA node; ids can be sparse (POWER9: 0, 8, 250 … 255)."""
 
 MAX_HOPS = 64
 """Functions on the way from a host bridge to a device. Four cascaded switches make ten; a PCI
@@ -79,13 +79,13 @@ MAX_PAIRS = (MAX_GPUS + MAX_HCAS) * (MAX_GPUS + MAX_HCAS - 1) // 2
 """Every two of the devices of a node."""
 
 MAX_CHARACTERS = 256 << 10
-"""One text of a snapshot. The annotations of an object may have as many bytes together
+"""One text of a snapshot. The annotations of an object can have as many bytes together
 (k8s.io/apimachinery ``TotalAnnotationSizeLimitB``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The whole numbers that a field may hold."""
+    """The whole numbers that a field can hold."""
 
     low: int
     high: int
@@ -93,7 +93,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many items a list may have."""
+    """How many items a list can have."""
 
     least: int
     most: int

@@ -20,29 +20,21 @@ def unshared(device: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedDevice:
-    """One device of a device plugin.
-
-    Attributes:
-        numa_nodes: ascending; empty where its plugin named none, several where it is near several.
-    """
+    """One device of a device plugin."""
 
     resource: str
     id: str
-    numa_nodes: NumaIds
+    numa_nodes: NumaIds  # ascending; empty where its plugin named none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOffer:
-    """All that can be allocated exclusively on this node, whether or not a pod has it.
+    """All that can be allocated exclusively on this node, whether or not a pod has it."""
 
-    Attributes:
-        devices: the healthy devices, by resource and id.
-        cpus: without reserved CPUs; empty unless the CPU Manager is ``static``.
-        memory: an entry for each NUMA node and kind; empty unless the Memory Manager is ``Static``.
-    """
-
-    devices: tuple[PlacedDevice, ...] = ()
+    devices: tuple[PlacedDevice, ...] = ()  # healthy ones, by resource and id
+    # Without reserved CPUs; empty unless the CPU Manager is `static`.
     cpus: CpuSet = field(default_factory=CpuSet)
+    # An entry for each NUMA node and kind; empty unless the Memory Manager is `Static`.
     memory: tuple[AssignedMemory, ...] = ()
 
     @property
@@ -56,38 +48,27 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodHolding:
-    """The exclusive resources of an active pod; all parts are empty for a pod that only shares.
-
-    Attributes:
-        devices: by resource and id; each once.
-        memory: one entry for each container and kind, as the Memory Manager pinned it.
-        claimed: devices of its containers' ResourceClaims.
-    """
+    """The exclusive resources of an active pod; all parts are empty for a pod that only shares."""
 
     namespace: str
     name: str
-    devices: tuple[PlacedDevice, ...] = ()
+    devices: tuple[PlacedDevice, ...] = ()  # by resource and id; each once
     cpus: CpuSet = field(default_factory=CpuSet)
+    # One entry per container and kind, as the Memory Manager pinned it.
     memory: tuple[AssignedMemory, ...] = ()
-    claimed: tuple[ClaimedDevice, ...] = ()
+    claimed: tuple[ClaimedDevice, ...] = ()  # by ResourceClaims of its containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """The parts of the API server's Node object that audits need.
+    """The parts of the API server's Node object that audits need."""
 
-    Attributes:
-        kubelet_version: e.g. ``v1.36.3``.
-        container_runtime: e.g. ``containerd://2.1.4``.
-        capacity, allocatable: resource → amount; CPU in millicores, everything else in its base
-            unit (bytes, devices). Extended and huge page resources, CPU and memory.
-        labels: of the Node, only those in :data:`nodetopo.model.operator_labels.KEPT`.
-        label_writers: label → field managers that wrote it, sorted; only ``nvidia.com/`` ones.
-    """
-
-    kubelet_version: str | None = None
-    container_runtime: str | None = None
+    kubelet_version: str | None = None  # v1.36.3
+    container_runtime: str | None = None  # containerd://2.1.4
+    # capacity, allocatable: resource → amount; CPU in millicores, everything else in its base unit
+    # (bytes, devices). Extended and huge page resources, CPU and memory
     capacity: Mapping[str, Amount] | None = None
     allocatable: Mapping[str, Amount] | None = None
-    labels: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None  # only those in `operator_labels.KEPT`
+    # Label → field managers that wrote it, sorted; only `nvidia.com/` ones.
     label_writers: Mapping[str, tuple[str, ...]] | None = None

@@ -5,18 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something to report once.
+    """Something to report once."""
 
-    Attributes:
-        reason: CamelCase, of a Kubernetes Event.
-        message: for a person.
-        gpu: the GPU; ``None`` for the node.
-        key: the subject (a GPU, an HCA, NVML), and after a space what of it, where that has states
-            at the same time. Notices of one subject keep their order.
-    """
-
-    reason: str
+    reason: str  # of a Kubernetes Event, CamelCase
     message: str
     is_warning: bool
-    gpu: str | None
+    gpu: str | None  # None: the node
+    # The subject (a GPU, an HCA, NVML), and after a space what of it, where that has states at the
+    # same time. Notices of one subject keep their order.
     key: str

@@ -39,7 +39,6 @@ class CpuSet:
 
     @classmethod
     def of(cls, cpus: Iterable[int]) -> Self:
-        """Return the set of *cpus*."""
         return cls(frozenset(cpus))
 
     def __str__(self) -> str:
@@ -81,16 +80,12 @@ class HugePages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaNode:
-    """One NUMA node as the kernel numbers it; ids may be sparse.
-
-    Attributes:
-        cpus: empty for a memory-only node (a GPU's memory on Grace).
-        distances: ACPI SLIT units towards every online node, ascending by node id.
-    """
+    """One NUMA node as the kernel numbers it; ids can be sparse."""
 
     id: NumaId
-    cpus: CpuSet
+    cpus: CpuSet  # empty for a memory-only node (a GPU's memory on Grace)
     memory_mib: Mib | None = None
+    # ACPI SLIT units towards every online node, ascending by node id.
     distances: Annotated[tuple[int, ...], Count(0, MAX_NUMA_NODES)] | None = None
     hugepages: tuple[HugePages, ...] = ()
 
@@ -105,33 +100,26 @@ class Socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTopology:
-    """The online CPUs and how they share hardware.
-
-    Attributes:
-        vendor, model: as ``/proc/cpuinfo`` spells them; on arm64, which prints numbers only,
-            ``ARM`` and the name of the core, e.g. ``Neoverse-V2``.
-        family, model_number: of x86 CPUs, as ``/proc/cpuinfo`` counts them.
-        cores: one set per physical core, holding its hardware threads.
-        l3_groups: one set per last-level cache; empty when sysfs lists no caches.
-        l3_ids: the kernel's number of each of them (``cache/index*/id``); empty if one is unknown.
-        offline, isolated: CPUs that exist but are not online, and those that the scheduler does
-            not use (``isolcpus``); ``None`` where the kernel does not say.
-        smt: whether hardware threads are in use.
-        governors: the distinct cpufreq governors, sorted; empty without cpufreq.
-        is_virtual: whether this is a guest (flag ``hypervisor``, x86 only).
-    """
+    """The online CPUs and how they share hardware."""
 
     online: CpuSet
+    # vendor, model: as `/proc/cpuinfo` spells them; on arm64, which prints numbers only, `ARM` and
+    # the name of the core, e.g. `Neoverse-V2`
     vendor: str | None = None
     model: str | None = None
     sockets: tuple[Socket, ...] = ()
-    cores: tuple[CpuSet, ...] = ()
+    cores: tuple[CpuSet, ...] = ()  # one set per physical core, with its hardware threads
+    # One set per last-level cache; empty when sysfs lists no caches.
     l3_groups: tuple[CpuSet, ...] = ()
+    # The kernel's number of each of them (`cache/index*/id`); empty if one is unknown.
     l3_ids: tuple[int, ...] = ()
+    # family, model_number: of x86 CPUs, as /proc/cpuinfo counts them
     family: int | None = None
     model_number: int | None = None
+    # offline, isolated: CPUs that exist but are not online, and those that the scheduler does not
+    # use (`isolcpus`); None where the kernel does not say
     offline: CpuSet | None = None
     isolated: CpuSet | None = None
-    smt: bool | None = None
-    governors: tuple[str, ...] = ()
-    is_virtual: bool | None = None
+    smt: bool | None = None  # hardware threads are in use
+    governors: tuple[str, ...] = ()  # distinct cpufreq governors, sorted; empty without cpufreq
+    is_virtual: bool | None = None  # a guest (flag `hypervisor`, x86 only)

@@ -36,30 +36,21 @@ class NvLink:
     """One NVLink of one GPU. A *count* of links is ``len()``, never a field.
 
     How many the product has, connected or not, is :attr:`nodetopo.model.gpu.Gpu.nvlink_count`.
-
-    Attributes:
-        gpu: index of the GPU that owns this end.
-        link: link number on that GPU.
-        is_active: ``None`` if NVML would not say.
-        peer: PCI address of the far end; for a switch it names the switch, or is ``None``
-            where the driver hides it behind the sentinel ``ffffffff:ff:ff.f``.
-        peer_link: number of the link at the far end, by its own count.
-        version: NVLink generation, 1, 2, ….
-        speed_mbps: megabytes per second, one direction, as the driver reports it.
-        recoveries: how often the link was retrained after errors (field
-            ``NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY``), since its counters were cleared; from NVLink
-            5 on, which retrains routinely, how often that failed
-            (``NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS``). At the last whole scan.
     """
 
-    gpu: GpuIndex
-    link: LinkNumber
-    is_active: bool | None
-    version: int | None = None
+    gpu: GpuIndex  # owns this end
+    link: LinkNumber  # its number on that GPU
+    is_active: bool | None  # None if NVML would not say
+    version: int | None = None  # the generation: 1, 2, …
+    # Of a switch: the switch, or None where the driver hides it behind ffffffff:ff:ff.f.
     peer: PciAddress | None = None
     peer_kind: PeerKind | None = None
-    peer_link: LinkNumber | None = None
+    peer_link: LinkNumber | None = None  # the number at the far end, by its own count
+    # Megabytes per second, one direction, as the driver reports it.
     speed_mbps: SpeedMbps | None = None
+    # How often the link was retrained after errors (field `NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY`),
+    # since its counters were cleared; from NVLink 5 on, which retrains routinely, how often that
+    # failed (`NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS`). At the last whole scan.
     recoveries: int | None = None
 
 
@@ -83,35 +74,25 @@ class P2pStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAccess:
-    """One GPU's access to another's memory (``nvmlDeviceGetP2PStatus``), one direction.
+    """One GPU's access to another's memory (``nvmlDeviceGetP2PStatus``), one direction."""
 
-    Attributes:
-        read, write: at all, over whatever path there is.
-        nvlink: over NVLink.
-    """
-
+    # read, write: over any path
     read: P2pStatus | None = None
     write: P2pStatus | None = None
-    nvlink: P2pStatus | None = None
+    nvlink: P2pStatus | None = None  # over NVLink alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPair:
-    """A report on two devices by NVML or a matrix text.
+    """A report on two devices by NVML or a matrix text."""
 
-    Attributes:
-        a, b: row names, ``GPU<index>``, ``NIC<position>`` or ``DD<position>``, as the matrix prints
-            them.
-        closeness: PCIe distance; ``None`` if unknown.
-        nvlinks: NVLinks between the two, where the source counts them itself (text); ``None`` means
-            that it is derived from the links.
-        forward, backward: access of *a* to *b*'s memory, and of *b* to *a*'s.
-    """
-
+    # a, b: row names of the matrix: GPU<index>, NIC<position>, or DD<position>
     a: str
     b: str
-    closeness: Closeness | None = None
+    closeness: Closeness | None = None  # by PCIe
+    # Between both, where a text counts them; None: derive it from the links.
     nvlinks: Annotated[int, Range(0, MAX_PAIRED_LINKS)] | None = None
+    # forward, backward: access of `a` to `b`'s memory, and of `b` to `a`'s
     forward: PeerAccess | None = None
     backward: PeerAccess | None = None
 

@@ -17,17 +17,12 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlEvent:
-    """Events of one kind from one GPU, joined since the last delivery.
-
-    Attributes:
-        gpu: UUID; ``None`` where NVML named no device that has one, which concerns every GPU.
-        xid: the code, only of :attr:`EventKind.XID`.
-        count: the number of joined events, 1 or more.
-    """
+    """Events of one kind from one GPU, joined since the last delivery."""
 
     kind: EventKind
+    # UUID; None where NVML named no device that has one, which concerns every GPU.
     gpu: str | None = None
-    xid: int | None = None
+    xid: int | None = None  # of `EventKind.XID` only
     count: int = 1
 
 
@@ -46,19 +41,12 @@ class NvmlTrouble(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlStatus:
-    """How the last attempt to read NVML ended.
+    """How the last attempt to read NVML ended."""
 
-    Attributes:
-        trouble: ``None`` after a reading.
-        code: the ``nvmlReturn_t`` of :attr:`NvmlTrouble.REFUSED`; 18 is a library and a driver
-            of different versions, 999 is unknown.
-        failures: failed attempts in a row; 0 after a reading.
-        cause: for a person; ``None`` after a reading.
-        cure: what a person may do about it; ``None`` after a reading, and where nothing is known.
-    """
-
-    trouble: NvmlTrouble | None = None
+    trouble: NvmlTrouble | None = None  # None after a successful read
+    # The `nvmlReturn_t` of `NvmlTrouble.REFUSED`; 18 is a library and a driver of different
+    # versions, 999 is unknown.
     code: int | None = None
-    failures: int = 0
-    cause: str | None = None
-    cure: str | None = None
+    failures: int = 0  # in a row; 0 after a successful read
+    cause: str | None = None  # for a person; None after a successful read
+    cure: str | None = None  # what a person can do about it; None where nothing is known

@@ -71,18 +71,14 @@ class PciAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciPath:
-    """The path from the host bridge down to a function, as sysfs's real path spells it.
+    """The path from the host bridge down to a function, as sysfs's real path spells it."""
 
-    Attributes:
-        root: the host bridge, e.g. ``pci0000:16`` (the value of DRA's ``pcieRoot``);
-            ``None`` where the source names none (an NCCL XML).
-        hops: root port first, every bridge on the way, the function itself last.
-        is_collapsed: the source writes one hop for each switch, its upstream port, and no
-            root ports (NCCL's XML does), so that hops count switches rather than ports.
-    """
-
+    # Such as pci0000:16 (DRA's `pcieRoot`); None where the source names none (NCCL XML).
     root: str | None
+    # Root port first, then each bridge, the function itself last.
     hops: Annotated[tuple[PciAddress, ...], Count(1, MAX_HOPS)]
+    # The source writes one hop for each switch, its upstream port, and no root ports (NCCL's XML
+    # does), so that hops count switches rather than ports.
     is_collapsed: bool = False
 
 
@@ -117,52 +113,39 @@ class IommuType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuHost:
-    """The driver of the host that a virtual GPU comes from, as the GPU reports it to its guest.
+    """The driver of the host that a virtual GPU comes from, as the GPU reports it to its guest."""
 
-    Attributes:
-        driver_version, driver_branch: e.g. ``460.16`` and ``r460_00``; 10 characters at most.
-    """
-
+    # driver_version, driver_branch: such as 460.16 and r460_00; 10 characters at most
     driver_version: str
     driver_branch: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciFunction:
-    """The PCI function of a GPU or an HCA as sysfs shows it, whatever its driver.
+    """The PCI function of a GPU or an HCA as sysfs shows it, whatever its driver."""
 
-    Attributes:
-        pci_class: six lower-case hex digits.
-        vendor, device, subsystem_vendor, subsystem_device: PCI ids, four lower-case hex digits.
-        driver: the kernel driver that is bound, e.g. ``nvidia``, ``mlx5_core``, ``vfio-pci``.
-        link: the device's end; the other end is the last bridge of its path.
-        local_cpus: the CPUs that the kernel calls near.
-        iommu_group, iommu_type: ``None`` where the kernel uses no IOMMU.
-        max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12).
-        relaxed_ordering: whether the function may ask for it (device control, bit 4).
-        has_ats: whether it has Address Translation Services (extended capability 000F); ``None``
-            where config space could not be read in full (it needs CAP_SYS_ADMIN).
-        ats_enabled: bit 15 of their control register; ``None`` without them.
-        is_virtual: an SR-IOV virtual function.
-        vgpu_host: ``None`` for anything but an NVIDIA vGPU, and where config space hides it.
-    """
-
-    pci_class: str | None = None
+    pci_class: str | None = None  # six lower-case hex digits
+    # vendor, device, subsystem_vendor, subsystem_device: PCI ids, four lower-case hex digits
     vendor: str | None = None
     device: str | None = None
     subsystem_vendor: str | None = None
     subsystem_device: str | None = None
-    driver: str | None = None
-    link: PcieLink | None = None
-    local_cpus: CpuSet | None = None
+    driver: str | None = None  # bound kernel driver: nvidia, mlx5_core, vfio-pci
+    link: PcieLink | None = None  # the device's end; the other end is the last bridge of its path
+    local_cpus: CpuSet | None = None  # those that the kernel calls near
+    # iommu_group, iommu_type: None where the kernel uses no IOMMU
     iommu_group: int | None = None
     iommu_type: IommuType | None = None
+    # max_payload, max_read_request: bytes (PCI Express device control, bits 7:5 and 14:12)
     max_payload: PayloadBytes | None = None
     max_read_request: PayloadBytes | None = None
-    relaxed_ordering: bool | None = None
+    relaxed_ordering: bool | None = None  # allowed to ask for it (device control, bit 4)
+    # It has Address Translation Services (extended capability 000F); None where config space could
+    # not be read in full (it needs CAP_SYS_ADMIN).
     has_ats: bool | None = None
-    ats_enabled: bool | None = None
-    is_virtual: bool = False
+    ats_enabled: bool | None = None  # bit 15 of their control register; None without them
+    is_virtual: bool = False  # an SR-IOV virtual function
+    # None for anything but an NVIDIA vGPU, and where config space hides it.
     vgpu_host: VgpuHost | None = None
 
 
@@ -182,30 +165,24 @@ Specification, ACS Control Register). Source validation alone, bit 0, redirects 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciBridge:
-    """A bridge on the way to a GPU or an HCA: root port, or a switch's port.
-
-    Attributes:
-        kind: ``None`` where config space could not be read, and it is not a root port.
-        vendor, device, subsystem_vendor, subsystem_device: four lower-case hex digits.
-        numa_node: ``None`` where sysfs says −1.
-        link: of this port; for a downstream or root port the link to the device below.
-        max_payload: bytes (device control, bits 7:5).
-        acs_capability: what the bridge can do of Access Control Services, their capability
-            register; 0 for a bridge without them, ``None`` like *acs_control*.
-        acs_control: the Access Control Services control register, 0 for a bridge without
-            them; ``None`` where config space could not be read (it needs CAP_SYS_ADMIN).
-    """
+    """A bridge on the way to a GPU or an HCA: root port, or a switch's port."""
 
     address: PciAddress
+    # None where config space could not be read and it is no root port.
     kind: BridgeKind | None = None
+    # vendor, device, subsystem_vendor, subsystem_device: PCI ids, four lower-case hex digits
     vendor: str | None = None
     device: str | None = None
     subsystem_vendor: str | None = None
     subsystem_device: str | None = None
-    numa_node: NumaId | None = None
-    link: PcieLink | None = None
-    max_payload: PayloadBytes | None = None
+    numa_node: NumaId | None = None  # None where sysfs says −1
+    link: PcieLink | None = None  # of this port; for a downstream or root port, to the device below
+    max_payload: PayloadBytes | None = None  # bytes (device control, bits 7:5)
+    # What the bridge can do of Access Control Services, their capability register; 0 for a bridge
+    # without them, None like `acs_control`.
     acs_capability: Annotated[int, Range(0, MAX_PCI_CONTROL)] | None = None
+    # The Access Control Services control register, 0 for a bridge without them; None where config
+    # space could not be read (it needs CAP_SYS_ADMIN).
     acs_control: Annotated[int, Range(0, MAX_PCI_CONTROL)] | None = None
 
     @property

@@ -34,18 +34,13 @@ _Record = TypeVar("_Record")
 
 @dataclass(slots=True)
 class _Reading:
-    """One document while it is read.
-
-    Attributes:
-        is_bounded: whether numbers and sizes have limits.
-        lists: the CPU lists so far; equal ones are one object.
-        listed: the CPUs in them.
-    """
+    """One document while it is read."""
 
     warnings: list[str]
-    is_bounded: bool
+    is_bounded: bool  # numbers and sizes have limits
+    # The CPU lists so far; equal ones are one object.
     lists: dict[str, CpuSet] = field(default_factory=dict)
-    listed: int = 0
+    listed: int = 0  # CPUs in them
 
 
 _Reader: TypeAlias = Callable[[Any, _Reading, str], Any]

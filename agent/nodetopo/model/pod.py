@@ -50,94 +50,75 @@ class AssignedMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One container.
-
-    Attributes:
-        requests, limits: resource → amount; CPU in millicores, everything else in its base
-            unit (bytes, devices). ``None`` where the source does not have the spec.
-        devices, cpus, memory: what the kubelet assigned. *cpus* holds exclusive CPUs only,
-            empty when the container shares; ``None`` everywhere means not reported.
-        claims: the pod's claims that it uses (``resources.claims``), each once, in their order.
-        claimed: the devices that it has by ResourceClaims, by claim, then as the driver lists them.
-        image: as the spec names it.
-        environment: variables whose names begin with ``NCCL_``, ``NVIDIA_``, ``CUDA_`` or
-            ``UCX_``, in their order; the value is ``None`` where it comes from another
-            object or where the name suggests a secret.
-        has_hidden_environment: whether ``envFrom`` adds variables that are not known here.
-        capabilities: those added, without ``CAP_``.
-        shared_memory_bytes: limit of the volume, ``None`` where it states none.
-        cpuset, memory_nodes: what its cgroup allows now (``cpuset.cpus.effective``,
-            ``cpuset.mems.effective``).
-        throttled: periods in which its CPU quota stopped it (``cpu.stat`` ``nr_throttled``).
-        unhealthy_devices: ids whose health in ``allocatedResourcesStatus`` is not Healthy.
-        id: of the running container, as its runtime names it, without the runtime's name.
-    """
+    """One container."""
 
     name: str
     kind: ContainerKind = ContainerKind.APP
+    # requests, limits: resource → amount; CPU in millicores, everything else in its base unit
+    # (bytes, devices). None where the source lacks the spec
     requests: Mapping[str, Amount] | None = None
     limits: Mapping[str, Amount] | None = None
+    # devices, cpus, memory: assigned by the kubelet. `cpus` has exclusive CPUs only and is empty
+    # when the container shares; None: not reported
     devices: tuple[AssignedDevices, ...] | None = None
     cpus: CpuSet | None = None
     memory: tuple[AssignedMemory, ...] | None = None
+    # By ResourceClaims; by claim, then as the driver lists them.
     claimed: tuple[ClaimedDevice, ...] | None = None
+    # The pod's claims that it uses (`resources.claims`), each once, in order.
     claims: tuple[str, ...] | None = None
     image: str | None = None
+    # Variables whose names begin with `NCCL_`, `NVIDIA_`, `CUDA_` or `UCX_`, in their order; the
+    # value is None where it comes from another object or where the name suggests a secret.
     environment: Mapping[str, str | None] | None = None
-    has_hidden_environment: bool | None = None
+    has_hidden_environment: bool | None = None  # `envFrom` adds variables that are unknown here
     is_privileged: bool | None = None
-    capabilities: tuple[str, ...] | None = None
+    capabilities: tuple[str, ...] | None = None  # added ones, without CAP_
     shared_memory: SharedMemory | None = None
-    shared_memory_bytes: Amount | None = None
+    shared_memory_bytes: Amount | None = None  # limit of the volume; None where it states none
+    # cpuset, memory_nodes: what its cgroup allows now (`cpuset.cpus.effective`,
+    # `cpuset.mems.effective`)
     cpuset: CpuSet | None = None
     memory_nodes: NumaIds | None = None
+    # Periods in which its CPU quota stopped it (`cpu.stat` nr_throttled).
     throttled: int | None = None
+    # Ids whose health in `allocatedResourcesStatus` is not Healthy.
     unhealthy_devices: tuple[str, ...] | None = None
-    id: str | None = None
+    id: str | None = None  # of the running container, without the runtime's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """One pod, running or only described by a manifest.
-
-    Attributes:
-        qos_class: ``status.qosClass`` where the API server reported it.
-        requests, limits: pod-level resources (``spec.resources``), same units as a
-            container's; ``None`` when the pod states none.
-        cpus, memory: what the kubelet gave to the pod as a whole, with what its containers have of
-            it; ``None`` where it gave nothing so, or does not say (PodResources, 1.37).
-        owner_kind: of the object that made it, e.g. ``Job``; of a manifest, the kind of document.
-        replicas: how many such pods a manifest requests, or ``parallelism``; ``None`` where
-            nothing states it.
-        status_reason, status_message: why the kubelet rejected it, e.g. ``TopologyAffinityError``.
-        uses_host_*: whether it lives in the host's namespace of that kind.
-        hostname: ``spec.hostname``.
-        node_selector: label → value.
-        has_other_devices: whether it gets devices other than by a device plugin's resource:
-            ``spec.resourceClaims``, or networks by the annotation
-            ``k8s.v1.cni.cncf.io/networks``.
-    """
+    """One pod, running or only described by a manifest."""
 
     namespace: str
     name: str
     uid: str | None = None
     phase: str | None = None
-    qos_class: str | None = None
+    qos_class: str | None = None  # from the API server (`status.qosClass`)
     containers: tuple[Container, ...] = ()
+    # requests, limits: pod-level (`spec.resources`), in a container's units; None when the pod
+    # states none
     requests: Mapping[str, Amount] | None = None
     limits: Mapping[str, Amount] | None = None
+    # cpus, memory: what the kubelet gave to the pod as a whole, with what its containers have of
+    # it; None where it gave nothing so, or does not say (PodResources, 1.37)
     cpus: CpuSet | None = None
     memory: tuple[AssignedMemory, ...] | None = None
-    owner_kind: str | None = None
-    replicas: int | None = None
+    owner_kind: str | None = None  # such as Job; of a manifest, the kind of document
+    replicas: int | None = None  # of a manifest, or its `parallelism`; None where nothing states it
+    # status_reason, status_message: why the kubelet rejected it, such as TopologyAffinityError
     status_reason: str | None = None
     status_message: str | None = None
+    # uses_host_*: it lives in the host's namespace of that kind
     uses_host_network: bool | None = None
     uses_host_ipc: bool | None = None
     uses_host_pid: bool | None = None
     hostname: str | None = None
     runtime_class: str | None = None
-    node_selector: Mapping[str, str] | None = None
+    node_selector: Mapping[str, str] | None = None  # label → value
+    # It gets devices other than by a device plugin's resource: `spec.resourceClaims`, or networks
+    # by the annotation `k8s.v1.cni.cncf.io/networks`.
     has_other_devices: bool | None = None
 
 
@@ -158,8 +139,8 @@ def pool(pod: Pod) -> CpuSet | None:
 def at_once(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, int]:
     """Return the most that containers of *pod* hold of each resource at any one time.
 
-    Init containers run one by one, beside the sidecars that started before them; app containers
-    run beside all sidecars (KEP-753; k8s.io/component-helpers 1.36
+    Init containers run one by one, alongside the sidecars that started before them; app containers
+    run alongside all sidecars (KEP-753; k8s.io/component-helpers 1.36
     resource.AggregateContainerRequests). Resources are in the order of their first mention.
 
     Args:

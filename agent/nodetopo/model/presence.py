@@ -9,28 +9,17 @@ from nodetopo.model.pci import PciAddress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlistedGpu:
-    """An NVIDIA GPU on the PCI bus that NVML does not list, though NVML answers.
-
-    Attributes:
-        driver: the kernel driver that is bound to it, e.g. ``vfio-pci``; ``None`` for no driver.
-    """
+    """An NVIDIA GPU on the PCI bus that NVML does not list, though NVML answers."""
 
     pci: PciAddress
-    driver: str | None = None
+    driver: str | None = None  # bound kernel driver, such as vfio-pci; None for no driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedGpus:
-    """How many GPUs the machine should have.
+    """How many GPUs the machine should have."""
 
-    Attributes:
-        count: whole GPUs; 0 expects none in particular.
-        source: what says so, for a person.
-        is_set: whether a setting says so, which decides alone.
-        doubt: why a greater count can be lost, a clause; ``None`` if none can be.
-    """
-
-    count: Annotated[int, Range(0, MAX_GPUS)]
-    source: str
-    is_set: bool = False
-    doubt: str | None = None
+    count: Annotated[int, Range(0, MAX_GPUS)]  # whole GPUs; 0 expects none in particular
+    source: str  # what says so, for a person
+    is_set: bool = False  # by a setting, which decides alone
+    doubt: str | None = None  # why a greater count can be lost, a clause; None if none can be

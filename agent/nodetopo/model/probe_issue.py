@@ -24,16 +24,11 @@ class ProbeIssue:
 
     The subject of an issue with a device is its device and call; :meth:`of_call` writes it, and
     the properties below read it.
-
-    Attributes:
-        probe: the probe that met it: ``nvml``, ``pcie``, ``numa``, ``rdma``, ``kubelet`` …
-        subject: the device, call or file, e.g. ``GPU3 nvmlDeviceGetMemoryInfo``.
-        reason: what came back.
     """
 
-    probe: str
-    subject: str
-    reason: str
+    probe: str  # `nvml`, `pcie`, `numa`, `rdma`, `kubelet` …
+    subject: str  # the device, call or file, e.g. `GPU3 nvmlDeviceGetMemoryInfo`
+    reason: str  # what came back
 
     @classmethod
     def of_call(
@@ -73,7 +68,7 @@ class ProbeIssue:
 
     @property
     def hides_gpus(self) -> bool:
-        """Whether a node without GPUs may have some: NVML did not answer, or a file names none."""
+        """Whether a node without GPUs might have some: NVML did not answer, or a file has none."""
         return self.is_whole or self.subject == GPUS
 
     @property

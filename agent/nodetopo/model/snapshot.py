@@ -45,22 +45,15 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """The running kernel and the settings that placement depends on.
-
-    Attributes:
-        modules: loaded modules, sorted; ``None`` if ``/proc/modules`` was not readable.
-        sysctls: dotted name → value, only those that checks use.
-        transparent_hugepages: the selected word of ``transparent_hugepage/enabled``.
-        rdma_netns: ``shared`` or ``exclusive`` (``ib_core``'s parameter ``netns_mode``).
-    """
+    """The running kernel and the settings that placement depends on."""
 
     release: str | None = None
     command_line: str | None = None
     machine: str | None = None
-    modules: tuple[str, ...] | None = None
-    sysctls: Mapping[str, str] | None = None
-    transparent_hugepages: str | None = None
-    rdma_netns: str | None = None
+    modules: tuple[str, ...] | None = None  # loaded ones, sorted
+    sysctls: Mapping[str, str] | None = None  # dotted name → value, only those that checks use
+    transparent_hugepages: str | None = None  # the selected word
+    rdma_netns: str | None = None  # shared or exclusive (ib_core's parameter `netns_mode`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,41 +64,26 @@ class Snapshot:
     registered them (so that position N is nvidia-smi's row ``NIC<N>``), *data_directs* by
     address (row ``DD<N>``), *pci_gpus* and *bridges* by address.
     ``None`` for a part means that it was not read; an empty tuple means that there is none.
-
-    Attributes:
-        node: name of the node; ``None`` in files without it.
-        captured_at: UTC; ``None`` where the source is text without a date.
-        cuda_version: of the driver's CUDA API, (major, minor).
-        product_name: DMI name of the machine.
-        pci_gpus: the NVIDIA GPUs on the PCI bus, whatever their driver and whether or not NVML
-            lists them; without virtual functions.
-        unlisted_gpus: those of them that NVML does not list, though it answers. It is not known of
-            a GPU that is neither here nor in *gpus*.
-        expected_gpus: how many GPUs a setting expects, or the machine has had.
-        management_hcas: HCAs that belong to the NVLink fabric and not to jobs (their VPD says
-            ``SMDL=SW_MNG``); nvidia-smi hides them too.
-        kubelet: the settings that it runs with; from its files where it did not answer itself.
-        kubelet_on_disk: the settings in its files and flags, with which it would start next.
-        offer: what the kubelet can allocate (PodResources GetAllocatableResources).
-        published: the devices that DRA drivers publish for this node (ResourceSlices).
-        agent_rights: ``verb resource`` → whether the agent's account may, e.g.
-            ``get nodes/proxy``.
     """
 
-    node: str | None = None
-    captured_at: datetime | None = None
+    node: str | None = None  # None in files without it
+    captured_at: datetime | None = None  # UTC; None where the source is text without a date
     provenance: Provenance | None = None
     driver_version: str | None = None
     nvml_version: str | None = None
-    cuda_version: tuple[int, int] | None = None
-    product_name: str | None = None
+    cuda_version: tuple[int, int] | None = None  # of the driver's CUDA API, (major, minor)
+    product_name: str | None = None  # of the machine, by DMI
     kernel: Kernel | None = None
     nvidia: NvidiaDriver | None = None
     confidential_compute: ConfidentialCompute | None = None
     gpus: Annotated[tuple[Gpu, ...], Count(0, MAX_GPUS)] = ()
+    # The NVIDIA GPUs on the PCI bus, whatever their driver and whether or not NVML lists them;
+    # without virtual functions.
     pci_gpus: Annotated[tuple[PciAddress, ...], Count(0, MAX_GPUS)] | None = None
+    # Those of them that NVML does not list, though it answers. It is not known of a GPU that is
+    # neither here nor in `gpus`.
     unlisted_gpus: Annotated[tuple[UnlistedGpu, ...], Count(0, MAX_GPUS)] = ()
-    expected_gpus: ExpectedGpus | None = None
+    expected_gpus: ExpectedGpus | None = None  # how many a setting expects, or the machine has had
     nvlinks: Annotated[tuple[NvLink, ...], Count(0, MAX_GPUS * MAX_NVLINKS)] | None = None
     nvswitches: tuple[NvSwitch, ...] | None = None
     pairs: Annotated[tuple[ReportedPair, ...], Count(0, MAX_PAIRS)] = ()
@@ -114,16 +92,23 @@ class Snapshot:
     cpu: CpuTopology | None = None
     hcas: _Hcas | None = None
     data_directs: Annotated[tuple[DataDirect, ...], Count(0, MAX_HCAS)] | None = None
+    # HCAs that belong to the NVLink fabric and not to jobs (their VPD says `SMDL=SW_MNG`);
+    # nvidia-smi hides them too.
     management_hcas: _Hcas | None = None
     host: HostSettings | None = None
+    # In force; from its files where it did not answer itself.
     kubelet: KubeletSettings | None = None
+    # From files and flags: with which it would start next.
     kubelet_on_disk: KubeletSettings | None = None
     kubelet_state: KubeletState | None = None
     kubelet_metrics: KubeletMetrics | None = None
     node_status: NodeStatus | None = None
+    # "verb resource" → whether the agent's account has it, such as "get nodes/proxy"
     agent_rights: Mapping[str, bool] | None = None
     pods: tuple[Pod, ...] | None = None
+    # What the kubelet can allocate (PodResources GetAllocatableResources).
     offer: NodeOffer | None = None
+    # By DRA drivers for this node (ResourceSlices).
     published: tuple[PublishedDevice, ...] | None = None
     issues: tuple[ProbeIssue, ...] = ()
 

@@ -24,18 +24,14 @@ _RESET, _REBOOT = HealthClass.RESET, HealthClass.REBOOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Codes that mean the same.
-
-    Attributes:
-        action: NVIDIA's immediate action, by its name in the catalogue; ``None`` if it has none.
-        why: the reason for a class that does not follow from *action*, with its source.
-    """
+    """Codes that mean the same."""
 
     codes: tuple[int, ...]
     meaning: str
+    # NVIDIA's immediate action, by its name in the catalogue; None if it has none.
     action: str | None
     kind: HealthClass
-    why: str = ""
+    why: str = ""  # the reason for a class that does not follow from `action`, with its source
 
 
 _BY_DRIVER = "no single action is published: the recovery action decides"
@@ -279,7 +275,7 @@ OTHER = 0
 
 
 MAX_CODES = 256
-"""Most different codes of one GPU, beside those of the table, that are told apart."""
+"""Most different codes of one GPU, alongside those of the table, that are told apart."""
 
 
 REPEATED = frozenset({13, 31})
@@ -298,19 +294,13 @@ SILENT = frozenset({45, RECOVERY_CHANGED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xid:
-    """One code.
-
-    Attributes:
-        meaning: in a few words.
-        action: what NVIDIA's catalogue tells to do at once; ``None`` where it has no row, or
-            names no action.
-        kind: our class, unless an operator chose another.
-    """
+    """One code."""
 
     code: int
     meaning: str
+    # What NVIDIA's catalogue tells to do at once; None where it has no row, or names no action.
     action: str | None
-    kind: HealthClass
+    kind: HealthClass  # our class, unless an operator chose another
 
 
 TABLE: Mapping[int, Xid] = MappingProxyType(
@@ -335,7 +325,7 @@ def xid(code: int) -> Xid:
 def counted_code(code: int, known: Collection[int]) -> int:
     """Return *code*, or :data:`OTHER` where *known* codes of a GPU leave no room for it.
 
-    The driver sends what the hardware says, which may be anything; codes of the table always
+    The driver sends what the hardware says, which can be anything; codes of the table always
     have room.
     """
     has_room = code in TABLE or code in known or len(known) < MAX_CODES

@@ -51,24 +51,16 @@ _IPV4 = re.compile(r"(?:0000:){5}ffff:[0-9a-f]{4}:[0-9a-f]{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAdvice:
-    """One variable, for some releases of the library that reads it.
-
-    Attributes:
-        value: ``None``: leave it unset.
-        library: ``NCCL``, ``UCX``, ``NVSHMEM``, ``vLLM`` or ``libfabric``.
-        since, until: the first and the last release that this is about; ``None`` for *until* if
-            it holds for the newest too.
-        reason: a clause without a full stop.
-        source: the documentation or the source file that says so.
-    """
+    """One variable, for some releases of the library that reads it."""
 
     variable: str
-    value: str | None
-    library: str
+    value: str | None  # None: leave it unset
+    library: str  # NCCL, UCX, NVSHMEM, vLLM, or libfabric
+    # since, until: first and last release; None for `until`: the newest too
     since: str
     until: str | None = None
-    reason: str
-    source: str
+    reason: str  # a clause without full stop
+    source: str  # the documentation or source file that says so
 
     def is_about(self, version: str) -> bool:
         """Return whether *version* is one of the releases; ``2.21`` is any release of 2.21."""
@@ -81,11 +73,6 @@ class JobAdvice:
 
 
 def checked_version(text: str) -> str:
-    """Return *text* as a release of NCCL.
-
-    Raises:
-        InputError: it is none.
-    """
     if _VERSION.fullmatch(text) is None:
         raise InputError(f"not a version of NCCL: {text[:40]!r}", f"give one such as {NEWEST}")
     return text
@@ -165,7 +152,7 @@ def gid_index(gids: Sequence[Gid]) -> int | None:
     """Return the index of the GID that NCCL since 2.21 would choose of a RoCE port's table.
 
     The rule of ncclIbGetGidIndex (NVIDIA/nccl 2.21.5, ``src/transport/net_ib.cc``) with its
-    defaults: the first RoCE v2 entry with an IPv4 address. ``None`` where there is none, or where
+    defaults: the first RoCE v2 entry with an IPv4 address. ``None`` if there is none, or where
     the type of an entry that could come first is not known.
     """
     for gid in sorted(gids, key=lambda gid: gid.index):
@@ -293,7 +280,6 @@ def _gid_index(ports: JobPorts) -> Iterator[JobAdvice]:
 
 
 def _addresses(gids: Sequence[Gid]) -> list[Gid]:
-    """Return the entries with an IPv4 address."""
     return [gid for gid in gids if _IPV4.fullmatch(gid.gid.lower()) is not None]
 
 
@@ -343,7 +329,7 @@ def _gdr_level(snapshot: Snapshot, gpus: Sequence[Gpu], hcas: Sequence[Hca]) -> 
     places = {hca.name: at for at, hca in enumerate(snapshot.hcas or ())}
     best: dict[str, NcclPath] = {}
     for gpu in gpus:
-        # Towards the GPU: from it NCCL may relay through another GPU, for which the same holds.
+        # Towards the GPU: from it NCCL can relay through another GPU, for which the same holds.
         rows = [f"NIC{places[hca.name]}" for hca in hcas if hca.name in places]
         types = [paths[row, gpu.name].type for row in rows if (row, gpu.name) in paths]
         if types:

@@ -13,32 +13,21 @@ from nodetopo.nccl.routes import Routed, knows_nvlinks, local, route, share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclNet:
-    """A network device as NCCL uses it: the ports of one card, fused.
+    """A network device as NCCL uses it: the ports of one card, fused."""
 
-    Attributes:
-        hcas: the HCAs that the ports belong to, by position.
-        ports: each with the identity of its card, whose bandwidth NCCL counts once.
-    """
-
-    hcas: tuple[Hca, ...]
+    hcas: tuple[Hca, ...]  # that the ports belong to, by position
+    # Each with the identity of its card, whose bandwidth NCCL counts once.
     ports: tuple[NetPort, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclNearest:
-    """NCCL's HCAs for one GPU.
+    """NCCL's HCAs for one GPU."""
 
-    Attributes:
-        type: the path to them.
-        bandwidth_gbs: by NCCL's constants; ``None`` if a value on the path is unknown.
-        nets: used by the GPU, channel 0's first; channels take turns.
-        candidates: all equally near ones, divided among the GPUs near to them.
-    """
-
-    type: NcclPath
-    bandwidth_gbs: float | None
-    nets: tuple[NcclNet, ...]
-    candidates: tuple[NcclNet, ...]
+    type: NcclPath  # of the path to them
+    bandwidth_gbs: float | None  # by NCCL's constants; None if a value on the path is unknown
+    nets: tuple[NcclNet, ...]  # used by the GPU, channel 0's first; channels take turns
+    candidates: tuple[NcclNet, ...]  # all equally near ones, divided among the GPUs near to them
 
 
 def nccl_nearest_hcas(snapshot: Snapshot) -> Mapping[int, NcclNearest]:

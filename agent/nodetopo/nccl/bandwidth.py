@@ -56,7 +56,6 @@ _YONGFENG_MODEL = (7, 0x5B)
 
 
 def nvlink(gpu: Gpu) -> float:
-    """Return the bandwidth of one NVLink of *gpu*."""
     capability = nccl_capability(gpu)
     if capability is None:
         return UNKNOWN

@@ -61,17 +61,14 @@ Links = dict[tuple[str, NcclPath], float]
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes by name with their links to neighbours.
-
-    Attributes:
-        keys: the sort keys of GPUs and NETs in NCCL's list of nodes: in the order of its tree,
-            CPUs as they were added, functions below one switch by PCI address.
-        gpus, nets: the GPUs and network devices by node.
-    """
+    """Nodes by name with their links to neighbours."""
 
     kinds: dict[str, NodeKind] = field(default_factory=dict)
     links: dict[str, Links] = field(default_factory=dict)
+    # The sort keys of GPUs and NETs in NCCL's list of nodes: in the order of its tree, CPUs as they
+    # were added, functions below one switch by PCI address.
     keys: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
+    # gpus, nets: by node
     gpus: dict[str, Gpu] = field(default_factory=dict)
     nets: dict[str, Net] = field(default_factory=dict)
 

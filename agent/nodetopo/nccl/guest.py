@@ -30,36 +30,23 @@ T = TypeVar("T", Gpu, Hca, DataDirect)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A device of the guest and its counterpart on the host.
+    """A device of the guest and its counterpart on the host."""
 
-    Attributes:
-        device: its name in the guest, ``GPU0`` or ``mlx5_0``.
-        host: the name on the host; ``None`` where the device has no counterpart for certain.
-        by: the identity that both have: ``UUID``, ``node GUID`` or ``system-image GUID``; ``None``
-            without a counterpart.
-        reason: why there is no counterpart; ``None`` with one.
-    """
-
-    device: str
-    host: str | None = None
-    by: str | None = None
-    reason: str | None = None
+    device: str  # name in the guest: GPU0, mlx5_0
+    host: str | None = None  # name on the host; None where the device has no certain counterpart
+    by: str | None = None  # shared identity: UUID, node GUID, or system-image GUID
+    reason: str | None = None  # why there is no counterpart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """A virtual machine with the host's PCI tree.
+    """A virtual machine with the host's PCI tree."""
 
-    Attributes:
-        snapshot: the guest's, its matched devices at their places on the host. The NUMA nodes are
-            only fit for :func:`nodetopo.nccl.xml.topology_xml`: two can have the same CPUs.
-        matches: of every device that the file is about, GPUs first, in the guest's order.
-        remarks: facts about the file that a person has to know, a sentence each.
-    """
-
+    # The guest's, its matched devices at their places on the host. The NUMA nodes are only fit for
+    # `nccl.xml.topology_xml`: two can have the same CPUs.
     snapshot: Snapshot
-    matches: tuple[Match, ...]
-    remarks: tuple[str, ...]
+    matches: tuple[Match, ...]  # all devices of the file, GPUs first, in the guest's order
+    remarks: tuple[str, ...]  # facts about the file for a person, a sentence each
 
 
 def on_host(guest: Snapshot, host: Snapshot) -> Guest:
@@ -286,13 +273,9 @@ def _cpu(guest: CpuTopology | None, host: CpuTopology | None) -> CpuTopology | N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mover:
-    """Gives devices the places of others.
+    """Gives devices the places of others."""
 
-    Attributes:
-        domains: the guest's PCI domain for each of the host's.
-    """
-
-    domains: Mapping[int, int]
+    domains: Mapping[int, int]  # host's PCI domain → guest's
     numa: "_NumaNodes"
 
     def address(self, address: PciAddress) -> PciAddress:
@@ -300,7 +283,6 @@ class _Mover:
         return replace(address, domain=self.domains[address.domain])
 
     def path(self, one: _Placed, other: _Placed) -> PciPath:
-        """Return the path of *other* down to *one*."""
         assert other.path is not None
         assert one.pci is not None
         above = map(self.address, other.path.hops[:-1])
@@ -373,7 +355,6 @@ class _NumaNodes:
         return tuple(every[number] for number in sorted(every))
 
     def _cpus(self, node: int) -> CpuSet:
-        """Return the CPUs of the guest that can be on the host's *node*."""
         possible = self._on[node] & set(self._guest) or set(self._guest)
         return CpuSet.of(cpu for number in possible for cpu in self._guest[number].cpus)
 

@@ -17,7 +17,7 @@ itself, as it does without the variable. Where each is read, and how:
 * ``VLLM_GPU_NIC_PCIE_MAPPING``: vllm-project/vllm 0.23,
   ``vllm/v1/executor/vllm_net_devices.py``: ``GPU=NIC`` by comma, both as PCI addresses. A worker
   whose GPU is not in it ends with an error, and so does every worker where
-  ``VLLM_NIC_SELECTION_VARS`` is not set beside it.
+  ``VLLM_NIC_SELECTION_VARS`` is not set alongside it.
 
 GPUs stand in the order of their PCI addresses. A container numbers those that it sees from 0 in
 this order: CUDA with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and by default (``FASTEST_FIRST``) where
@@ -64,31 +64,20 @@ class JobVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobValue:
-    """The value of a variable, with the reason.
+    """The value of a variable, with the reason."""
 
-    Attributes:
-        value: ``None``: it must not be set.
-        reason: a clause without a full stop.
-    """
-
-    value: str | None
-    reason: str
+    value: str | None  # None: it must not be set
+    reason: str  # a clause without full stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPorts:
-    """The ports of a job's HCAs that a list names, by PCI address.
+    """The ports of a job's HCAs that a list names, by PCI address."""
 
-    Attributes:
-        ports: (HCA, number of the port); empty where *problem* says why there can be no list.
-        layer: what all of them speak.
-        remarks: a clause for each HCA or port that is not in the list.
-    """
-
-    ports: tuple[tuple[Hca, int], ...] = ()
-    layer: LinkLayer | None = None
+    ports: tuple[tuple[Hca, int], ...] = ()  # (HCA, number of the port); empty with a `problem`
+    layer: LinkLayer | None = None  # of all of them
     problem: str = ""
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # a clause for each HCA or port not in the list
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -273,7 +262,7 @@ def vllm_selection(ports: JobPorts) -> str:
 
 
 def is_virtual_machine(snapshot: Snapshot) -> bool:
-    """Return whether the node is surely a virtual machine, which may hide switches."""
+    """Return whether the node is surely a virtual machine, which can hide switches."""
     by_cpu = snapshot.cpu is not None and snapshot.cpu.is_virtual
     by_host = snapshot.host is not None and snapshot.host.is_vm
     return bool(by_cpu or by_host)
@@ -301,7 +290,6 @@ def _vllm_problem(snapshot: Snapshot, gpus: Sequence[Gpu], first: Sequence[tuple
 
 
 def _first_ports(ports: JobPorts) -> tuple[tuple[Hca, int], ...]:
-    """Return the first port of each HCA."""
     return tuple({hca.name: (hca, number) for hca, number in reversed(ports.ports)}.values())[::-1]
 
 

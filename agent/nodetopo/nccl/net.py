@@ -22,35 +22,25 @@ FIRST_CPU = "first CPU"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetPort:
-    """One active port of one HCA, which is one physical device of NCCL.
+    """One active port of one HCA, which is one physical device of NCCL."""
 
-    Attributes:
-        hca: its position, the N of ``NIC<N>``.
-        number: from 1; ``None`` where the source names no ports.
-        card: sys_image_guid and the number of the port among those of one PCI device, whose
-            bandwidth the search counts only once; ``None``: no guid known.
-    """
-
-    hca: int
-    number: int | None
+    hca: int  # position, the N of NIC<N>
+    number: int | None  # from 1; None where the source names no ports
     layer: LinkLayer | None
     bandwidth_gbs: float
+    # sys_image_guid and the number of the port among those of one PCI device, whose bandwidth the
+    # search counts only once; None: no guid known
     card: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Net:
-    """A network device as NCCL uses it: one port, or all ports of one card fused.
+    """A network device as NCCL uses it: one port, or all ports of one card fused."""
 
-    Attributes:
-        nic: the PCI device that carries it, with the device and function digits that NCCL zeroes;
-            ``None`` for one below the first CPU.
-        path, numa_node: of the function whose place NCCL uses: the HCA, or its Data Direct
-            function.
-        bandwidth_gbs: of all its ports; ``math.inf`` if a rate is unknown.
-    """
-
+    # The PCI device that carries it, with the device and function digits that NCCL zeroes; None for
+    # one below the first CPU.
     nic: PciAddress | None
+    # path, numa_node: of the function whose place NCCL uses: the HCA, or its Data Direct function
     path: PciPath | None
     numa_node: int | None
     ports: tuple[NetPort, ...]
@@ -61,7 +51,8 @@ class Net:
         return tuple(sorted({port.hca for port in self.ports}))
 
     @property
-    def bandwidth_gbs(self) -> float:  # noqa: D102
+    def bandwidth_gbs(self) -> float:
+        """The bandwidth of all its ports; ``math.inf`` if a rate is unknown."""
         return sum(port.bandwidth_gbs for port in self.ports)
 
 

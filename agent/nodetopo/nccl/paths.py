@@ -43,18 +43,14 @@ class NcclPath(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRoute:
-    """The route that NCCL takes from one device to another.
-
-    Attributes:
-        bandwidth_gbs: gigabytes per second in one direction by NCCL's own constants, an order
-            of preference and no measurement; ``None`` where the snapshot lacks a value on the
-            route (compute capability, port rate).
-        hops: names of all nodes of NCCL's graph on the route, both ends included.
-    """
+    """The route that NCCL takes from one device to another."""
 
     type: NcclPath
+    # Gigabytes per second in one direction by NCCL's own constants, an order of preference and no
+    # measurement; None where the snapshot lacks a value on the route (compute capability, port
+    # rate).
     bandwidth_gbs: float | None
-    hops: tuple[str, ...]
+    hops: tuple[str, ...]  # all nodes of NCCL's graph on the route, both ends included
 
 
 P2P_LIMIT = NcclPath.PXB
@@ -68,14 +64,13 @@ PXN_LIMIT = NcclPath.P2C
 """Farthest path between a relaying GPU and its NIC, with ``NCCL_PXN_C2C=1`` (paths.cc)."""
 
 _GDR_READ_CAPABILITY = 80
-"""Compute capability from which a NIC may read GPU memory whatever else uses PCIe."""
+"""Compute capability from which a NIC can read GPU memory whatever else uses PCIe."""
 
 
 def p2p_allowed(path: NcclPath, *, is_small_amd: bool, is_denied: bool) -> bool:
     """Return whether NCCL lets two GPUs of one host reach each other's memory.
 
     Args:
-        path: between the two.
         is_small_amd: an AMD x86 machine with at most two GPUs, where SYS is near enough.
         is_denied: NVML reports of a direction that it cannot read or cannot write.
     """

@@ -21,7 +21,7 @@ CHANNELS = 64
 """Most channels of a communicator (MAXCHANNELS, src/include/device.h)."""
 
 _RELAY_HOPS = 1
-"""A path may go through one GPU, as its second step over NVLink (NVB)."""
+"""A path can go through one GPU, as its second step over NVLink (NVB)."""
 
 _SMALL = 2
 """GPUs of an AMD machine up to which they reach each other over any distance."""
@@ -46,7 +46,6 @@ class Path:
         )
 
     def then(self, other: "Path", kind: NcclPath) -> "Path":
-        """Return the path that goes on with *other*."""
         gbs = min(self.gbs, other.gbs)
         is_complete = self.is_complete and other.is_complete
         return Path(kind, gbs, (*self.nodes, *other.nodes[1:]), is_complete)

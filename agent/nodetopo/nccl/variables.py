@@ -296,17 +296,12 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A variable that NCCL reads, or once did.
-
-    Attributes:
-        since: the first release that reads it; ``2.3.5`` stands for that or any older one.
-        until: the last one; ``None`` if :data:`NEWEST` does.
-    """
+    """A variable that NCCL reads, or once did."""
 
     name: str
     standing: Standing
-    since: str
-    until: str | None = None
+    since: str  # the first release that reads it; 2.3.5 stands for that or any older one
+    until: str | None = None  # the last one; None if `NEWEST` does
 
 
 KNOWN: Mapping[str, Variable] = MappingProxyType(
@@ -381,7 +376,7 @@ REAL_ANSWERS: Mapping[str, str] = MappingProxyType(
 
 
 def is_foreign(name: str) -> bool:
-    """Return whether a program other than NCCL reads *name*, which may have NCCL's prefix."""
+    """Return whether a program other than NCCL reads *name*, which can have NCCL's prefix."""
     return not name.startswith(PREFIX) or name in ELSEWHERE or name.startswith(FAMILIES)
 
 

@@ -243,7 +243,6 @@ class _Tree:
         return Element("system", {"version": "1"}, [self._cpus[node] for node in order])
 
     def cpu(self, node: int | None) -> Element:
-        """Return the element of a NUMA node."""
         if node in self._cpus:
             return self._cpus[node]
         snapshot = self._snapshot

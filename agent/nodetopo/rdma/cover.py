@@ -10,8 +10,8 @@ How many pairs stay within a cluster depends only on how many of its HCAs are ta
 those serve one more: as many as it has GPUs, or as these HCAs can serve, whichever is fewer. A
 table of each cluster by these two numbers has the best choice for each, and the table of a cluster
 follows from those of its parts, as in the knapsack problem. Where distances are not a tree's, as a
-file may claim, all choices are tried if they are few; of more, what the tables give is balanced all
-the same, but may not be the nearest.
+file can claim, all choices are tried if they are few; of more, what the tables give is balanced all
+the same, but might not be the nearest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,20 +29,13 @@ _Table: TypeAlias = Mapping[tuple[int, int], _Value]
 
 @dataclass(frozen=True, kw_only=True)
 class Cover:
-    """What is to be covered.
+    """What is to be covered."""
 
-    Attributes:
-        gpus: all are to be served, in the order of their rails; any hashable numbers.
-        hcas: more than *size*; of equal ones the first are taken.
-        size: how many HCAs to take, at least one and fewer than *gpus*.
-        level: the distance of a GPU and an HCA, from 0 for the nearest.
-        taste: decides between HCAs that are as near: what one costs for some GPUs.
-    """
-
-    gpus: Sequence[int]
-    hcas: Sequence[int]
-    size: int
-    level: Callable[[int, int], int]
+    gpus: Sequence[int]  # all to be served, in the order of their rails; any hashable numbers
+    hcas: Sequence[int]  # more than `size`; of equal ones the first are taken
+    size: int  # HCAs to take, at least one and fewer than `gpus`
+    level: Callable[[int, int], int]  # distance of a GPU and an HCA, from 0 for the nearest
+    # Decides between HCAs that are as near: what one costs for some GPUs.
     taste: Callable[[Sequence[int], int], int]
 
     @cached_property

@@ -2,7 +2,7 @@
 
 The name of an RDMA device is no identity: udev renames it after boot (rdma-core,
 kernel-boot/rdma_rename.c), bonding registers another one for the same function, and a driver
-that is loaded again may count in another order. The function it is on does not change.
+that is loaded again can count in another order. The function it is on does not change.
 """
 
 import re
@@ -29,24 +29,18 @@ _MAIN = (HcaKind.PHYSICAL, HcaKind.BOND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownHca:
-    """An HCA that a snapshot has shown since the process began.
+    """An HCA that a snapshot has shown since the process began."""
 
-    Attributes:
-        key: what device ids and verdicts name it by; it never changes, and no other HCA gets it.
-        hca: its facts; those that the last snapshot lacks are as last known.
-        is_lost: the last snapshot does not list it.
-    """
-
-    key: str
-    hca: Hca
-    is_lost: bool = False
+    key: str  # names it in device ids and verdicts; never changes, and no other HCA gets it
+    hca: Hca  # facts that the last snapshot lacks are as last known
+    is_lost: bool = False  # the last snapshot does not list it
 
 
 def hca_key(hca: Hca) -> str:
     """Return the key of *hca* where it is the only RDMA device of its function, as a rule.
 
     It is the PCI address, ``0000:17:00.0``; of a subfunction ``0000:17:00.0/sf88``; of a device
-    without a PCI function its name. Where several devices share a function, and where an HCA may
+    without a PCI function its name. Where several devices share a function, and where an HCA can
     have been renamed, :func:`remembered_hcas` has the keys.
     """
     return _place(hca) or _plain(hca.name, MAX_KEY)
@@ -69,7 +63,7 @@ def remembered_hcas(previous: Sequence[KnownHca], snapshot: Snapshot) -> tuple[K
     snapshot whose HCAs could not be listed proves nothing, and leaves *previous* unchanged.
     Facts that are unknown now stay as last known. An HCA that turns out to belong to the NVLink
     fabric is forgotten. Beyond :data:`nodetopo.model.limits.MAX_HCAS` lost ones are, oldest first:
-    subfunctions may come and go without end.
+    subfunctions can come and go without end.
     """
     if snapshot.hcas is None:
         return tuple(previous)

@@ -13,7 +13,7 @@ class SharingMode(StrEnum):
 
     ``shared``: every healthy HCA of the pool, whatever the number asked for, as from the shared
     plugin.
-    ``chosen``: the HCAs whose devices it was given; other containers may be given them as well.
+    ``chosen``: the HCAs whose devices it was given; other containers can be given them as well.
     ``exclusive``: the same, where each HCA is one device, and in one container at a time.
     """
 
@@ -28,43 +28,32 @@ class Selectors:
 
     Values are compared as they are written, except for the case of letters in *vendors* and
     *device_ids*.
-
-    Attributes:
-        vendors, device_ids: PCI ids of the HCA's function, four hex digits, e.g. ``15b3``.
-        drivers: kernel drivers of that function, e.g. ``mlx5_core``.
-        if_names: network interfaces of the HCA, e.g. ``ens1f0`` or ``ibs3``.
-        link_types: what its interfaces or ports speak, ``ether`` or ``infiniband``.
-        hcas: names of the RDMA devices themselves, e.g. ``mlx5_0``; ours, for HCAs that have
-            no network interface.
     """
 
+    # vendors, device_ids: PCI ids of the HCA's function, four hex digits: 15b3
     vendors: tuple[str, ...] = ()
     device_ids: tuple[str, ...] = ()
-    drivers: tuple[str, ...] = ()
-    if_names: tuple[str, ...] = ()
-    link_types: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()  # kernel drivers of that function: mlx5_core
+    if_names: tuple[str, ...] = ()  # network interfaces: ens1f0, ibs3
+    link_types: tuple[str, ...] = ()  # of its interfaces or ports: ether, infiniband
+    # RDMA devices: mlx5_0; nodetopo's addition, for HCAs without network interface.
     hcas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """One resource and the HCAs that it stands for.
+    """One resource and the HCAs that it stands for."""
 
-    Attributes:
-        resource: its whole name, e.g. ``rdma/hca_shared_devices_a``.
-        most: how many devices are advertised (``rdmaHcaMax``); 0 is none, and ``exclusive``
-            pools advertise one for each HCA, this many at most.
-        selectors: without any value, every HCA that is not for management or storage.
-        with_issm: containers also get the devices of a subnet manager, ``issm<N>``.
-        with_numa: the kubelet is given the NUMA node of a ``shared`` pool too, whose devices stand
-            for no HCA in particular.
-    """
-
-    resource: str
+    resource: str  # whole name: rdma/hca_shared_devices_a
+    # How many devices are advertised (`rdmaHcaMax`); 0 is none, and `exclusive` pools advertise one
+    # for each HCA, this many at most.
     most: int
+    # Empty: every HCA that is not for management or storage.
     selectors: Selectors = field(default_factory=Selectors)
     mode: SharingMode = SharingMode.SHARED
-    with_issm: bool = True
+    with_issm: bool = True  # containers also get the subnet manager's devices, issm<N>
+    # The kubelet is given the NUMA node of a `shared` pool too, whose devices stand for no HCA in
+    # particular.
     with_numa: bool = False
 
     @property
@@ -75,12 +64,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaConfig:
-    """The content of an RDMA configuration file.
+    """The content of an RDMA configuration file."""
 
-    Attributes:
-        pools: in the order of the file; no two have the same resource.
-        warnings: what the file says and we do not follow, a sentence each.
-    """
-
-    pools: tuple[Pool, ...]
-    warnings: tuple[str, ...] = ()
+    pools: tuple[Pool, ...]  # in the order of the file; no two have the same resource
+    warnings: tuple[str, ...] = ()  # what the file says and is not followed, a sentence each

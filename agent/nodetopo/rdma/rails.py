@@ -39,7 +39,7 @@ CHIP_GBPS: Mapping[tuple[str | None, str | None], int] = {
     ("14e4", "1760"): 400,  # BCM57608
 }
 """Gb/s of one port by vendor and device id (pci.ids; the vendors' product briefs). Boards can be
-slower, so it only tells what a chip may be."""
+slower, so it only tells what a chip can be."""
 
 _PARTS = {HcaKind.VIRTUAL, HcaKind.SUBFUNCTION}
 
@@ -156,7 +156,7 @@ def no_cards(snapshot: Snapshot) -> Iterator[tuple[int, str]]:
 
 
 def layer_of(hca: Hca) -> LinkLayer | None:
-    """Return what *hca* speaks, by its active ports if any are; ``None`` where it is not known."""
+    """Return what *hca* speaks, by its active ports if any are; ``None`` if unknown."""
     layers = [port.layer for port in hca.ports if port.state == ACTIVE] or [
         port.layer for port in hca.ports
     ]

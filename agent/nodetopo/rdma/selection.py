@@ -8,8 +8,8 @@ of that kind alone:
   with pods, and the card is offered.
 - Cards that are no rail (:mod:`nodetopo.rdma.rails`): they are for storage and management.
 
-An HCA that a pool once had stays in it until it is gone: a container may have it, and what is wrong
-with it is for health to say.
+An HCA that a pool once had stays in it until it is gone: a container might have it, and what is
+wrong with it is for health to say.
 
 Always left out are the HCAs through which Fabric Manager configures NVSwitches, and those through
 which no program can send: ``/dev/infiniband`` has no uverbs device of them.
@@ -45,14 +45,11 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The positions of the HCAs of each pool, by resource, and what was left out.
-
-    Attributes:
-        exceptions: by resource, why a pool has HCAs that are left out of others by rule.
-    """
+    """The positions of the HCAs of each pool, by resource, and what was left out."""
 
     hcas: Mapping[str, tuple[int, ...]]
     exclusions: tuple[Exclusion, ...] = ()
+    # Resource → why its pool has HCAs that others leave out by rule.
     exceptions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,7 +60,7 @@ def select(
 ) -> Selection:
     """Return which HCAs of *snapshot* each of *pools* takes, in the order of PCI addresses.
 
-    Shared pools may overlap, as those of the shared plugin do. An HCA of an exclusive pool is in
+    Shared pools can overlap, as those of the shared plugin do. An HCA of an exclusive pool is in
     no other; of several the first takes it.
 
     Args:

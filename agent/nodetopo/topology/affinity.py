@@ -102,22 +102,14 @@ def nodes_alike(snapshot: Snapshot) -> Mapping[int, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rail:
-    """GPUs and HCAs that are nearest to each other.
+    """GPUs and HCAs that are nearest to each other."""
 
-    Attributes:
-        number: its place among all rails by lowest GPU, from 0; ``None`` for a group.
-        gpus: indices, ascending.
-        hcas: by position.
-        closeness: of the nearest of its pairs.
-        is_certain: one GPU, one HCA, and every distance that decides it is known. False for a
-            group: several HCAs equally near (often the ports of one card), several GPUs that
-            share an HCA, or both.
-    """
-
-    number: int | None
-    gpus: tuple[int, ...]
-    hcas: tuple[Hca, ...]
-    closeness: Closeness
+    number: int | None  # by lowest GPU, from 0; None for a group
+    gpus: tuple[int, ...]  # indices, ascending
+    hcas: tuple[Hca, ...]  # by position
+    closeness: Closeness  # of its nearest pair
+    # One GPU, one HCA, and every distance that decides it is known. False for a group: several HCAs
+    # equally near (often the ports of one card), several GPUs that share an HCA, or both.
     is_certain: bool
 
 

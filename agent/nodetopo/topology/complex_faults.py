@@ -95,7 +95,6 @@ def group_faults(found: Complexes, *, is_shared: bool) -> Iterator[Fault | Unrea
     """Yield complexes whose IOMMU groups do not fit their layout.
 
     Args:
-        found: the complexes.
         is_shared: for layouts in which peers reach each other behind a switch, else for layouts in
             which every device must have a separate group.
     """
@@ -172,7 +171,7 @@ def name_of(device: Gpu | Hca | DataDirect) -> str:
 
 
 def group_of(device: Gpu | Hca | DataDirect) -> int | None:
-    """Return the IOMMU group of a device; ``None`` without one, or where it is not known."""
+    """Return the IOMMU group of a device; ``None`` without one, or if unknown."""
     return None if device.function is None else device.function.iommu_group
 
 

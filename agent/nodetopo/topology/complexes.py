@@ -106,20 +106,14 @@ class PortRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """A bridge and its Access Control Services.
-
-    Attributes:
-        make: ``None`` for all others.
-        control: the register now, 0 for a bridge without the capability; ``None`` is unknown.
-        has_acs: whether it has the capability; ``None`` is unknown.
-        expected: flags as of ``config_acs``; ``None`` where any will do, or none are known.
-    """
+    """A bridge and its Access Control Services."""
 
     address: PciAddress
     role: PortRole
-    make: PortMake | None = None
-    control: int | None = None
-    has_acs: bool | None = None
+    make: PortMake | None = None  # None for all others
+    control: int | None = None  # the register now, 0 without the capability
+    has_acs: bool | None = None  # it has the capability
+    # Flags as of `config_acs`; None where any will do, or none are known.
     expected: str | None = None
 
     @property
@@ -137,28 +131,17 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complex:
-    """GPUs, HCAs and the bridges that join them.
-
-    Attributes:
-        gpus: ascending by index.
-        hcas: by address; physical functions, and bonds.
-        data_direct: the function through which its HCAs reach the GPU.
-        numa_node: of its first HCA, else of its first GPU.
-        switch: the upstream port of the switch that they share.
-        root_port: above that switch.
-        ports: those on the way, from the root port down.
-        doubt: why its layout is none that is known; no flags are expected then.
-    """
+    """GPUs, HCAs and the bridges that join them."""
 
     kind: ComplexKind
-    gpus: tuple[Gpu, ...]
-    hcas: tuple[Hca, ...]
-    data_direct: DataDirect | None = None
-    numa_node: int | None = None
-    switch: PciAddress | None = None
-    root_port: PciAddress | None = None
-    ports: tuple[Port, ...] = ()
-    doubt: str | None = None
+    gpus: tuple[Gpu, ...]  # ascending by index
+    hcas: tuple[Hca, ...]  # by address; physical functions, and bonds
+    data_direct: DataDirect | None = None  # through which its HCAs reach the GPU
+    numa_node: int | None = None  # of its first HCA, else of its first GPU
+    switch: PciAddress | None = None  # upstream port of the shared switch
+    root_port: PciAddress | None = None  # above that switch
+    ports: tuple[Port, ...] = ()  # on the way, from the root port down
+    doubt: str | None = None  # why its layout is unknown; no flags are expected then
 
     @property
     def has_ats(self) -> bool | None:
@@ -169,23 +152,17 @@ class Complex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complexes:
-    """All complexes of a node.
+    """All complexes of a node."""
 
-    Attributes:
-        layout: the kind that decides the flags of the machine; ``None`` where there is no
-            complex, or only such whose flags are not known.
-        for_virtual_machines: whether the HCAs are set up to be handed to virtual machines, which
-            decides the flags of the inline layout: they have Address Translation Services;
-            ``None`` where they differ, or that is not known.
-        complexes: by their first GPU.
-        others: ports in no complex whose flags are known, by address.
-        lone_gpus, lone_hcas: that belong to no complex.
-    """
-
+    # The kind that decides the flags of the machine; None where there is no complex, or only such
+    # whose flags are not known.
     layout: ComplexKind | None = None
+    # The HCAs are set up to be handed to virtual machines, which decides the flags of the inline
+    # layout: they have Address Translation Services; None where they differ, or that is not known.
     for_virtual_machines: bool | None = None
-    complexes: tuple[Complex, ...] = ()
-    others: tuple[Port, ...] = ()
+    complexes: tuple[Complex, ...] = ()  # by their first GPU
+    others: tuple[Port, ...] = ()  # ports in no complex whose flags are known, by address
+    # lone_gpus, lone_hcas: in no complex
     lone_gpus: tuple[Gpu, ...] = ()
     lone_hcas: tuple[Hca, ...] = ()
 
@@ -201,7 +178,6 @@ def complexes(snapshot: Snapshot, *, for_virtual_machines: bool | None = None) -
     """Return the complexes of a node.
 
     Args:
-        snapshot: the node.
         for_virtual_machines: whether the node hands its HCAs and GPUs to virtual machines;
             ``None``: as the HCAs of the inline layout are set up.
     """

@@ -60,7 +60,7 @@ def gpus_out_of_nvlink(snapshot: Snapshot) -> frozenset[int]:
 
 
 def gpus_of_unknown_links(snapshot: Snapshot) -> frozenset[int]:
-    """Return the GPUs that may join others over NVLink, or not: lost ones.
+    """Return the GPUs that can join others over NVLink, or not: lost ones.
 
     A lost GPU that was in MIG mode is none of them, for it uses no NVLink.
     """

@@ -25,29 +25,22 @@ class DeviceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One row.
+    """One row."""
 
-    Attributes:
-        id: nvidia-smi's row name: ``GPU<index>``, ``NIC<position>``, ``DD<position>``.
-        label: the device name; for a Data Direct function the HCAs that it serves.
-        numa: the NUMA node of the PCI function.
-        numa_affinity: all nodes of the column "NUMA Affinity"; GPUs only.
-        memory_numa: the column "GPU NUMA ID": the node of the GPU's memory; GPUs only.
-    """
-
-    id: str
+    id: str  # nvidia-smi's row name: GPU<index>, NIC<position>, DD<position>
     kind: DeviceKind
-    label: str
+    label: str  # the device name; for a Data Direct function the HCAs that it serves
     pci: PciAddress | None
-    numa: int | None
+    numa: int | None  # of the PCI function
     cpus: CpuSet | None
+    # All nodes of the column "NUMA Affinity"; GPUs only.
     numa_affinity: tuple[int, ...] | None = None
-    memory_numa: int | None = None
+    memory_numa: int | None = None  # column "GPU NUMA ID": the node of the GPU's memory; GPUs only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """Rows and columns are *devices* in order; a cell is ``None`` where it is unknown."""
+    """Rows and columns are *devices* in order; a cell is ``None`` if unknown."""
 
     devices: tuple[Device, ...]
     cells: tuple[tuple[str | None, ...], ...]

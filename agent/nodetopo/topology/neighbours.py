@@ -33,23 +33,19 @@ _DRIVER_IS = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedByDra:
-    """The devices that DRA drivers give out on this node.
+    """The devices that DRA drivers give out on this node."""
 
-    Attributes:
-        gpus: id of the GPU → the driver.
-        resources: extended resource → the DeviceClass that gives it to a driver of this node.
-        held: ids of GPUs that pods hold by claim although no slice has them.
-        suspect: a driver with unknown slices whose socket answers, or whose claims pods have; all
-            GPUs may belong to it.
-    """
-
+    # Id of the GPU → driver.
     gpus: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    # Ids of GPUs that pods hold by claim although no slice has them.
     held: frozenset[str] = frozenset()
+    # Extended resource → DeviceClass that gives it to a driver of this node.
     resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    # A driver with unknown slices whose socket answers, or whose claims pods have; all GPUs might
+    # belong to it.
     suspect: str | None = None
 
     def __bool__(self) -> bool:
-        """Return whether anything is given out by DRA."""
         return bool(self.gpus or self.resources or self.suspect)
 
     def has(self, gpu: str) -> bool:
@@ -93,8 +89,7 @@ def served_by_dra(
     A class that names no driver counts where a driver has GPUs.
 
     Args:
-        devices: that are published for the node, by whichever driver.
-        classes: all DeviceClasses; empty where they are not known.
+        classes: all DeviceClasses; empty if unknown.
     """
     gpus: dict[str, str] = {}
     drivers = set()
@@ -122,10 +117,6 @@ def with_claims(
 
     A driver that is gone for longer than half a minute loses its slices (kubernetes 1.36
     pkg/kubelet/cm/dra/manager.go, defaultWipingDelay), while pods keep what they have.
-
-    Args:
-        devices: that are or were published.
-        snapshot: of the node.
     """
     places = ClaimedGpus(replace(snapshot, published=tuple(devices)))
     gpus, suspect = dict(found.gpus), found.suspect
@@ -140,7 +131,7 @@ def with_claims(
 
 
 def _drivers_of(each: Mapping[str, Any]) -> set[str]:
-    """Return the drivers that a class names; empty where it may be for any."""
+    """Return the drivers that a class names; empty where it can be for any."""
     expressions = (
         str(dig(selector, "cel", "expression")) for selector in mappings(each, "spec", "selectors")
     )

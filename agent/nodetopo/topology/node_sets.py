@@ -25,29 +25,21 @@ class TooManyError(Exception):
 
 
 class Family:
-    """A family of sets; equal families are the same object, of those that one thread makes.
-
-    Attributes:
-        bit: the highest node that any set has; -1 for the two families without one.
-        without, having: the sets that lack it, and those that have it, less that node.
-        count: the number of sets.
-        sizes: the numbers of nodes that sets have, as bits.
-    """
+    """A family of sets; equal families are the same object, of those that one thread makes."""
 
     __slots__ = ("__weakref__", "bit", "count", "having", "sizes", "without")
 
-    bit: int
+    bit: int  # the highest node that any set has; -1 for the two families without one
+    # without, having: the sets that lack it, and those that have it, less that node
     without: "Family"
     having: "Family"
-    count: int
-    sizes: int
+    count: int  # the number of sets
+    sizes: int  # the numbers of nodes that sets have, as bits
 
     def __bool__(self) -> bool:
-        """Return whether there is any set."""
         return self.count > 0
 
     def __contains__(self, mask: int) -> bool:
-        """Return whether *mask* is one of the sets."""
         family = self
         while family.bit >= max(mask.bit_length() - 1, 0):
             has_it = mask >> family.bit & 1
@@ -56,15 +48,12 @@ class Family:
         return family is EMPTY_SET and not mask
 
     def __and__(self, other: "Family") -> "Family":
-        """Return the sets that both have."""
         return _Operation().common(self, other)
 
     def __or__(self, other: "Family") -> "Family":
-        """Return the sets that either has."""
         return _Operation().union(self, other)
 
     def __sub__(self, other: "Family") -> "Family":
-        """Return the sets that *other* does not have."""
         return _Operation().difference(self, other)
 
     def overlaps(self, other: "Family") -> "Family":
@@ -82,7 +71,6 @@ class Family:
         return (self.sizes & -self.sizes).bit_length() - 1 if self.sizes else None
 
     def of_size(self, size: int) -> "Family":
-        """Return the sets of *size* nodes."""
         return _Operation().of_size(self, size)
 
     def including(self, mask: int) -> "Family":
@@ -137,7 +125,6 @@ def _part(bit: int, without: Family, having: Family) -> Family:
 
 
 def one_set(mask: int) -> Family:
-    """Return the family of one set."""
     family = EMPTY_SET
     for bit in range(mask.bit_length()):
         if mask >> bit & 1:
@@ -155,7 +142,6 @@ def all_sets(mask: int) -> Family:
 
 
 def these_sets(masks: Iterable[int]) -> Family:
-    """Return the family of *masks*."""
     return reduce(or_, map(one_set, masks), NO_SET)
 
 
@@ -175,8 +161,6 @@ def near_any(groups: Mapping[int, int], least: int, nodes: int) -> Family:
     Args:
         groups: the amount of each group, by the set of its nodes; a group counts once, however
             many of its nodes a set has.
-        least: the same unit.
-        nodes: a set.
     """
     reachable = {mask & nodes: 0 for mask in groups if mask & nodes}
     for mask, amount in groups.items():
@@ -380,7 +364,7 @@ class _Operation:
 def mask_of(nodes: Iterable[int]) -> int:
     """Return the set of *nodes*; ids that the kubelet cannot represent share the bit above all.
 
-    A device plugin may report node -1: its devices then count as near a node that no machine has.
+    A device plugin can report node -1: its devices then count as near a node that no machine has.
     """
     bits = (node if 0 <= node <= MAX_NODE else MAX_NODE + 1 for node in nodes)
     return reduce(or_, (1 << bit for bit in bits), 0)

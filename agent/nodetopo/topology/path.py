@@ -16,10 +16,10 @@ class Placed(Protocol):
     """Anything with a place in the machine: a GPU, an HCA, a Data Direct function."""
 
     @property
-    def path(self) -> PciPath | None: ...  # noqa: D102
+    def path(self) -> PciPath | None: ...
 
     @property
-    def numa_node(self) -> int | None: ...  # noqa: D102
+    def numa_node(self) -> int | None: ...
 
 
 def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closeness | None:
@@ -41,8 +41,6 @@ def closeness(a: Placed, b: Placed, *, only_node: int | None = None) -> Closenes
     (NVIDIA/nccl src/graph/topo.cc, ``numaid`` −1).
 
     Args:
-        a: one device.
-        b: the other.
         only_node: the NUMA node of a machine that has no other, where devices for which firmware
             names none (sysfs −1) must be.
     """
@@ -89,7 +87,7 @@ def shared_hops(a: PciPath, b: PciPath) -> int:
 def _are_of_one_device(a: PciPath, b: PciPath) -> bool:
     """Return whether the paths end in functions of one device, below one bridge.
 
-    Files written by hand may give one address to devices at two places, which are then distinct.
+    Files written by hand can give one address to devices at two places, which are then distinct.
     """
     if not a.hops or not b.hops or a.root != b.root:
         return False

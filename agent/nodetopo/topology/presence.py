@@ -97,7 +97,7 @@ def greatest(*counts: ExpectedGpus | None) -> ExpectedGpus | None:
 
 
 def absent_gpus(snapshot: Snapshot) -> int | None:
-    """Return how many GPUs are not even on PCI; ``None`` where that is not known."""
+    """Return how many GPUs are not even on PCI; ``None`` if unknown."""
     expected, present = expected_gpus(snapshot), present_gpus(snapshot)
     if expected is None or present is None:
         return None

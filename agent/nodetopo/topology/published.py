@@ -109,7 +109,7 @@ class ClaimedGpus:
         """Return the positions of the GPUs behind *claimed*, empty where it is no GPU.
 
         By the slice that publishes it, or else by the UUIDs in its CDI names. ``None`` where
-        neither is known of a driver whose devices may be GPUs.
+        neither is known of a driver whose devices might be GPUs.
         """
         device = self._devices.get(claimed.key)
         if device is not None and is_admin(device):
@@ -144,7 +144,7 @@ class ClaimedGpus:
         return is_known or any("=MIG-" in name for name in claimed.cdi_devices)
 
     def hca(self, claimed: ClaimedDevice) -> int | None:
-        """Return the position of the HCA that *claimed* is; ``None`` where it is not known."""
+        """Return the position of the HCA that *claimed* is; ``None`` if unknown."""
         device = self._devices.get(claimed.key)
         return None if device is None else hca_of(device, self._snapshot)
 

@@ -49,8 +49,8 @@ def wired_gpus(snapshot: Snapshot) -> frozenset[int]:
     """Return the GPUs whose links must all be up.
 
     A PCIe card without a bridge lists links too, all down and with no far end: that is no
-    fault. One of several modules, a GPU beside NVSwitches, and one with any link that is up or
-    names its far end is wired. A module alone is not: a virtual machine may own one of a board. In
+    fault. One of several modules, a GPU alongside NVSwitches, and one with any link that is up or
+    names its far end is wired. A module alone is not: a virtual machine can own one of a board. In
     MIG mode a GPU uses no link.
     """
     whole = {gpu.index for gpu in snapshot.gpus if not gpu.is_divided}
@@ -65,7 +65,7 @@ def wired_gpus(snapshot: Snapshot) -> frozenset[int]:
 
 
 def modules_without_links(snapshot: Snapshot) -> tuple[Gpu, ...]:
-    """Return the GPUs that sit on a baseboard beside others and list no NVLink at all.
+    """Return the GPUs that sit on a baseboard alongside others and list no NVLink at all.
 
     A baseboard has NVLinks, so NVML withholds them rather than that there are none, unless the
     driver's ``NVreg_NvLinkDisable`` turned them off. In MIG mode a GPU uses none.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodetopo.components.dra.foreign import ForeignDevices
+from nodetopo.components.dra.conditions import ForeignDevices
 from nodetopo.components.dra.held import HeldDevices, Holdings
 from nodetopo.machines.bundled import machine
 from nodetopo.model.dra import ClaimedDevice

@@ -5,9 +5,8 @@ from dataclasses import replace
 from functools import cache
 
 from nodetopo.checks.engine import Result
-from nodetopo.tools.cluster.cluster import Cluster, Topology
+from nodetopo.tools.cluster.cluster import Cluster, Gang, Topology
 from nodetopo.tools.cluster.doctor.catalogue import RULES, examine
-from nodetopo.tools.cluster.gang import Gang
 from nodetopo.tools.cluster.node import ClusterNode
 from tests.tools.cluster.labelled import DOMAIN, HOSTNAME, PARTITION, ZONE, labelled, tray
 

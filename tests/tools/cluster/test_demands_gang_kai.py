@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nodetopo.tools.cluster import kinds
+from nodetopo.tools.cluster.cluster import Gang
 from nodetopo.tools.cluster.demands import gangs_of
-from nodetopo.tools.cluster.gang import Gang
 
 KEY = "nvidia.com/gpu.clique"
 CONSTRAINT = {"requiredTopologyLevel": KEY, "topology": "nvl72"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nodetopo.errors import InputError
+from nodetopo.tools.cluster.cluster import Gang, group
 from nodetopo.tools.cluster.demands import pod_gpus
-from nodetopo.tools.cluster.gang import Gang, group
 
 
 def test_a_group_is_of_nodes_or_of_pods_with_gpus() -> None:

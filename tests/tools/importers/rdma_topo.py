@@ -126,7 +126,6 @@ class DumpTree(Tree):
                 self._folders.setdefault("/".join(parts[:depth]), set()).add(parts[depth])
 
     def outcome(self, key: Key) -> Outcome:
-        """Return the outcome of *key*."""
         act, path = key
         if act is Act.LINK:
             parent, _, name = path.rpartition("/")

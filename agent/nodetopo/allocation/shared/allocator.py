@@ -109,9 +109,6 @@ class SharedAllocator:
         *degraded* devices as possible are chosen.
         The alternatives are other sets of GPUs; where only sets that load the GPUs more are
         left, the first of them is exact and the others are near it.
-
-        Raises:
-            InputError: an id is unknown, or no such set exists.
         """
         self._check(available, required, size)
         offered, kept = sound_first(available, required, size, degraded)
@@ -132,9 +129,6 @@ class SharedAllocator:
 
         Without *available* it is not known what was in use, nor what other sets there were, and
         *chosen* is not called optimal.
-
-        Raises:
-            InputError: an id is unknown, nothing is chosen, or not all of it is available.
         """
         size = len(set(chosen))
         self._check(chosen if available is None else available, chosen, size)
@@ -179,7 +173,6 @@ class SharedAllocator:
         return name in self._usable
 
     def rank(self, name: str) -> tuple[int, str]:
-        """Return a key that sorts ids in device order, unknown ones last."""
         return self._devices.rank(name)
 
     def _pool(self, available: Iterable[str], required: Iterable[str], size: int) -> Pool:

@@ -11,19 +11,12 @@ Load = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A request and the state of the devices; tuples are by position of the GPU.
+    """A request and the state of the devices; tuples are by position of the GPU."""
 
-    Attributes:
-        used: devices that are in use.
-        free: devices that may be taken, *required* ones included.
-        required: devices that must be taken.
-        size: the number of devices requested.
-    """
-
-    used: tuple[int, ...]
-    free: tuple[int, ...]
-    required: tuple[int, ...]
-    size: int
+    used: tuple[int, ...]  # devices in use
+    free: tuple[int, ...]  # devices that can be taken, `required` ones included
+    required: tuple[int, ...]  # devices that must be taken
+    size: int  # devices requested
 
     @property
     def open(self) -> int:
@@ -43,23 +36,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """GPU sets that are equal in the terms that sharing compares first; the best is wanted.
+    """GPU sets that are equal in the terms that sharing compares first; the best is wanted."""
 
-    Attributes:
-        base: the GPUs of every one of the sets; masks of positions.
-        others: GPUs that a set may have besides.
-        count: GPUs of each set.
-        needed: free devices that a set must have altogether.
-        free: by GPU; zeros where room does not matter.
-        idle: GPUs that should stay idle.
-    """
-
-    base: int
-    others: int
-    count: int
-    needed: int
-    free: tuple[int, ...]
-    idle: int
+    base: int  # GPUs of every one of the sets; masks of positions
+    others: int  # GPUs that a set can also have
+    count: int  # GPUs of each set
+    needed: int  # free devices that a set must have altogether
+    free: tuple[int, ...]  # by GPU; zeros where room does not matter
+    idle: int  # GPUs that should stay idle
 
     @property
     def only(self) -> int | None:

@@ -9,14 +9,10 @@ from nodetopo.allocation.shared.terms import Leaves, SharedScore
 
 
 class SharedExplanation:
-    """Explain the answers for one resource; *what* is the name of one of its devices.
-
-    Attributes:
-        machine: explains sets of whole GPUs.
-    """
+    """Explain the answers for one resource; *what* is the name of one of its devices."""
 
     def __init__(self, explanation: Explanation, leaves: Leaves, what: str) -> None:
-        self.machine = explanation
+        self.machine = explanation  # explains sets of whole GPUs
         self._leaves = leaves
         self._what = what
 

@@ -73,7 +73,6 @@ class TableSets:
         self._names = tuple(name for name in (*leaves.of_the_set, "order") if name not in ignored)
 
     def ranked(self, choice: Choice, most: int) -> list[int]:
-        """Return the *most* best sets, best first."""
         family, of_request = self._all(choice)
         sets: list[int] = []
         while family and len(sets) < most:
@@ -197,7 +196,6 @@ class _Layout(CostBits):
         self.gpus = tuple(self.of_gpu(gpu) - (1 << gpus - 1 - gpu) for gpu in range(gpus))
 
     def members(self, cost: int) -> int:
-        """Return the set that *cost* names."""
         return self.reversed_mask(-cost & (1 << self.count) - 1)
 
     def own(self, node: Node, taken: int) -> int:
@@ -222,7 +220,7 @@ class _Solution:
         self._roomiest = sorted(positions(self._able), key=lambda gpu: -choice.free[gpu])
 
     def cost(self) -> int | None:
-        """Return the cost of the best set, ``None`` where there is none."""
+        """Return the cost of the best set, ``None`` if there is none."""
         _, best = self._within(self._root)
         return None if best is None else best - self._layout.put("left", self._choice.needed)
 

@@ -77,37 +77,26 @@ class SharedScore(Score):
     *remainder_value*, *broken_partitions* and *crowding* count idle GPUs as free and are not
     compared. ``None`` in *load*, *idle_gpus* and *left* means that it is not known what else was
     free.
-
-    Attributes:
-        gpus: how many GPUs the set touches.
-        doubled: pairs of devices of the set that are on one GPU.
-        load: sum over the devices of how many devices in use each joins on its GPU, the earlier
-            ones of the set included: what NVIDIA's ``distributed`` keeps low pick by pick
-            (k8s-device-plugin v0.19.0, internal/rm/allocate.go).
-        idle_gpus: GPUs touched whose devices were all free.
-        left: devices that stay free on the GPUs touched.
     """
 
-    gpus: int
-    doubled: int
+    gpus: int  # touched by the set
+    doubled: int  # pairs of devices of the set that are on one GPU
+    # Sum over the devices of how many devices in use each joins on its GPU, the earlier ones of the
+    # set included: what NVIDIA's `distributed` keeps low pick by pick (k8s-device-plugin v0.19.0,
+    # internal/rm/allocate.go).
     load: int | None
-    idle_gpus: int | None
-    left: int | None
+    idle_gpus: int | None  # GPUs touched whose devices were all free
+    left: int | None  # devices that stay free on the GPUs touched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaves:
-    """One machine and the rules by which devices of its GPUs are shared.
-
-    Attributes:
-        order: the terms to compare, most important first.
-        is_isolated: the devices are MIG devices, which reach no other GPU: NVLink, PCIe peer
-            access and CUDA IPC are off between them (NVIDIA MIG user guide, limitations). So
-            bandwidth does not count.
-    """
+    """One machine and the rules by which devices of its GPUs are shared."""
 
     terms: Terms
-    order: tuple[str, ...]
+    order: tuple[str, ...]  # the terms to compare, most important first
+    # The devices are MIG devices, which reach no other GPU: NVLink, PCIe peer access and CUDA IPC
+    # are off between them (NVIDIA MIG user guide, limitations). So bandwidth does not count.
     is_isolated: bool
 
     @property

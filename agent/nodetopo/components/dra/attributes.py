@@ -63,7 +63,6 @@ class Attributes:
         }
 
     def of_gpu(self, gpu: Gpu) -> Json:
-        """Return the attributes of a single GPU."""
         nearest = self._nearest.get(gpu.index)
         hcas = ",".join(hca.name for hca in nearest.hcas) if nearest else None
         direct = self._complexes.get(gpu.index)
@@ -84,7 +83,6 @@ class Attributes:
         )
 
     def of_set(self, gpus: Sequence[Gpu]) -> Json:
-        """Return the attributes of a set of GPUs."""
         nodes = {gpu.numa_node for gpu in gpus}
         sockets = {self._allocator.facts.sockets[self._position[gpu.id]] for gpu in gpus}
         are_known = all(kind == "socket" for kind, _ in sockets)
@@ -101,7 +99,6 @@ class Attributes:
         )
 
     def of_mig(self, gpu: Gpu, instance: MigInstance) -> Json:
-        """Return the attributes of a MIG device."""
         return _known(
             {
                 "type": _text("mig"),
@@ -185,7 +182,6 @@ class Attributes:
 
 
 def value(amount: int | str) -> Json:
-    """Return a counter or a capacity."""
     return {"value": str(amount)}
 
 

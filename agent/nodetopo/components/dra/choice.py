@@ -54,7 +54,6 @@ def chosen_sets(
     """Return the sets to publish, by size and in device order, *room* of them at most.
 
     Args:
-        allocator: of the node.
         members: NUMA node of each GPU by id, in device order.
         wanted: sizes; empty for the usual ones.
         room: how many fit. Where that is too few, each GPU is in one set of each size before it is

@@ -19,17 +19,12 @@ if TYPE_CHECKING:  # loaded where our driver is or was on
 
 
 class Dra(Component):
-    """Runs the watch of the slices, and our driver if it is on or has left claims.
-
-    Attributes:
-        driver: ours; ``None`` while it does not run.
-    """
+    """Runs the watch of the slices, and our driver if it is on or has left claims."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Follow nothing yet."""
         super().__init__(kernel)
         settings = kernel.settings
-        self.driver: DraLoop | None = None
+        self.driver: DraLoop | None = None  # None while it does not run
         self.slices = SliceWatch(settings.kubeconfig, settings.node_name)
         self.slices.subscribe(kernel.wake.set)
         self.neighbours = DraNeighbours(
@@ -44,7 +39,6 @@ class Dra(Component):
             kernel.gpus.has_claims = self._has_driver and not settings.dra
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
-        """Yield the loops."""
         yield "slices", self.slices.run
         if self._has_driver:
             yield "dra", self._run_driver

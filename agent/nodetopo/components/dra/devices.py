@@ -44,21 +44,16 @@ _LONGEST_TAINT = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The current conditions of GPUs, all by id.
+    """The current conditions of GPUs, all by id."""
 
-    Attributes:
-        health: verdicts; a missing GPU is presumed sound.
-        since: when a GPU's condition began, RFC 3339, by GPU and key of the taint.
-        held: GPUs that pods have by a device plugin.
-        foreign: GPUs that another driver also publishes, with its name.
-        evicts: whether pods with an unhealthy GPU are evicted.
-    """
-
+    # A missing GPU is presumed sound.
     health: HealthView = field(default_factory=lambda: MappingProxyType({}))
+    # (GPU, key of the taint) → begin, RFC 3339
     since: Mapping[tuple[str, str], str] = field(default_factory=lambda: MappingProxyType({}))
-    held: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()  # by a device plugin
+    # GPUs that another driver also publishes → its name.
     foreign: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    evicts: bool = False
+    evicts: bool = False  # pods with an unhealthy GPU are evicted
 
     @property
     def barred(self) -> frozenset[str]:
@@ -174,7 +169,6 @@ def _taint_value(gpu: str, key: str, now: Conditions) -> str:
 
 
 def _label_value(text: str) -> str:
-    """Return *text* with the characters of a label's value."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:_LONGEST_TAINT].strip("._-")
 
 

@@ -20,24 +20,18 @@ keeps them with the same gate, but its scheduler does not pass the gate on to th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The form of a node's published devices, by the cluster's features.
+    """The form of a node's published devices, by the cluster's features."""
 
-    Attributes:
-        has_sets: sets of GPUs with shared counters are published alongside single GPUs. Without it:
-            single GPUs, and no counters at all.
-        has_taints: unhealthy and held devices are published with taints; without it they are left
-            out.
-        has_lists: ``numaNode`` is a list (KEP-6072, gate DRAListTypeAttributes).
-        has_admin: each GPU also has a device for administration. The scheduler evaluates selectors
-            on them for every pod, even on a node without free GPUs.
-        sizes: numbers of GPUs of the sets that are published; empty for the usual ones.
-    """
-
+    # Sets of GPUs with shared counters are published alongside single GPUs. Without it: single
+    # GPUs, and no counters at all.
     has_sets: bool = True
+    # Unhealthy and held devices are published with taints; without it they are left out.
     has_taints: bool = True
-    has_lists: bool = False
+    has_lists: bool = False  # `numaNode` is a list (KEP-6072, gate DRAListTypeAttributes)
+    # Each GPU also has a device for administration. The scheduler evaluates selectors on them for
+    # every pod, even on a node without free GPUs.
     has_admin: bool = False
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()  # numbers of GPUs of the published sets; empty for the usual ones
 
 
 SETS: Final = Form()
@@ -55,7 +49,7 @@ def form(
     """Return the form for a cluster.
 
     Args:
-        release: of the API server, major and minor; ``None`` where it is unknown, which counts as
+        release: of the API server, major and minor; ``None`` if unknown, which counts as
             a release before :data:`CHEAP_COUNTERS`.
         wanted: the setting ``dra-devices``: ``auto``, ``gpus`` or ``sets``.
         sizes: the setting ``dra-set-sizes``; empty for the usual ones.

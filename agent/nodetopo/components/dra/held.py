@@ -39,17 +39,11 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Devices held by pods.
+    """Devices held by pods."""
 
-    Attributes:
-        devices: ids of device plugins' devices, which are UUIDs for GPUs and MIG devices.
-        claimed: devices of other drivers' claims, sorted.
-        own: devices of our driver's claims.
-    """
-
-    devices: frozenset[str] = frozenset()
-    claimed: tuple[ClaimedDevice, ...] = ()
-    own: tuple[ClaimedDevice, ...] = ()
+    devices: frozenset[str] = frozenset()  # of device plugins, ids; UUIDs for GPUs and MIG devices
+    claimed: tuple[ClaimedDevice, ...] = ()  # of other drivers' claims, sorted
+    own: tuple[ClaimedDevice, ...] = ()  # of our driver's claims
 
     def gpus(self, snapshot: Snapshot) -> Mapping[str, frozenset[str]]:
         """Return the ids of the GPUs that device plugins gave out, each with the UUIDs of it."""
@@ -104,7 +98,7 @@ class HeldDevices:
         return self._problem
 
     def keep_up(self) -> None:
-        """Look if the devices may have changed, or the last look failed."""
+        """Look if the devices might have changed, or the last look failed."""
         stamp = sockets.identity(self._checkpoint)
         is_blind = stamp is None and not is_directory(self._checkpoint.parent)
         is_due = is_blind or self._clock() >= self._due
@@ -138,6 +132,5 @@ class HeldDevices:
             return self._known
 
     def close(self) -> None:
-        """Close the connection to the kubelet."""
         with self._lock:
             self._kubelet.close()

@@ -3,7 +3,7 @@
 Data flows one way: snapshot, health, prepared claims and devices held elsewhere → pool → slices.
 The order of devices depends on the claimed GPUs, so it is recomputed whenever the kubelet prepares
 or releases a claim. That lags the scheduler's decision by the start of a pod; until then the next
-claim is allocated by the previous order, which is valid but may not be the best.
+claim is allocated by the previous order, which is valid but might not be the best.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from nodetopo.backoff import API_RETRY_S, Backoff
-from nodetopo.components.dra.conditions import ConditionsKeeper
+from nodetopo.components.dra.conditions import ConditionsKeeper, ForeignDevices
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.driver.claims import claim_reader
 from nodetopo.components.dra.driver.prepared import PreparedClaims
 from nodetopo.components.dra.driver.server import DraServer
 from nodetopo.components.dra.driver.service import DeviceHealth, DeviceVerdict, DraServicer
-from nodetopo.components.dra.foreign import ForeignDevices
 from nodetopo.components.dra.form import SETS, form
 from nodetopo.components.dra.held import TIMEOUT_S, HeldDevices
 from nodetopo.components.dra.notices import DraNotices
@@ -62,11 +61,7 @@ LONGEST_SETTLE_S = 2.0
 
 
 class DraLoop(PeriodicLoop):
-    """Runs the driver; one thread runs it, any thread can read its counters.
-
-    Attributes:
-        problem: why the slices are wrong or missing; ``None`` if they are right.
-    """
+    """Runs the driver; one thread runs it, any thread can read its counters."""
 
     def __init__(
         self,
@@ -90,6 +85,7 @@ class DraLoop(PeriodicLoop):
             report: takes notices for people, and never blocks.
             is_off: only release claims, withdraw the slices, and end with the last claim.
         """
+        # Why the slices are wrong or missing; None if they are right.
         self.problem: str | None = None
         self._settings = settings
         self._is_off = is_off
@@ -140,7 +136,6 @@ class DraLoop(PeriodicLoop):
 
     @property
     def is_registered(self) -> bool:
-        """Whether the kubelet has registered the driver."""
         return self._server.registrar.is_registered
 
     @property
@@ -164,12 +159,10 @@ class DraLoop(PeriodicLoop):
 
     @property
     def prepared(self) -> PreparedClaims:
-        """The claims that containers can use."""
         return self._prepared
 
     @property
     def writes(self) -> int:
-        """Slices written or deleted."""
         return self._publisher.writes
 
     @property
@@ -368,11 +361,7 @@ class DraLoop(PeriodicLoop):
         return TICK_S + self._pause.next_s(error.retry_after_s)
 
     def _backing(self, name: str) -> BackingDevices | None:
-        """Return the hardware behind a device that is or was published, in any form.
-
-        Raises:
-            UnreadableError: the GPUs of the node are unknown.
-        """
+        """Return the hardware behind a device that is or was published, in any form."""
         pool = self._pool
         if pool is None:
             raise UnreadableError("the node has not been read yet", "it is tried again later")

@@ -64,16 +64,11 @@ def claims_of(socket: Path) -> Claims:
 
 
 class DevicesSeen:
-    """Devices that drivers publish, and removed ones that pods can still hold.
-
-    Attributes:
-        slices: the latest.
-        present, gone: by the name that claims use; replaced, not changed.
-    """
+    """Devices that drivers publish, and removed ones that pods can still hold."""
 
     def __init__(self) -> None:
-        """Have seen none."""
         self.slices: Slices | None = None
+        # present, gone: by the name that claims use; replaced, not changed
         self.present: Mapping[DeviceKey, PublishedDevice] = {}
         self.gone: Mapping[DeviceKey, PublishedDevice] = {}
 
@@ -105,7 +100,6 @@ class DraNeighbours:
     Args:
         watch: of the node's slices; run by the caller.
         registry: the kubelet's ``plugins_registry``, where drivers have sockets; it can be missing.
-        claims: asks the kubelet.
     """
 
     def __init__(
@@ -135,7 +129,6 @@ class DraNeighbours:
 
     @property
     def devices(self) -> tuple[PublishedDevice, ...] | None:
-        """The devices that all drivers publish for the node; ``None`` before they are known."""
         slices = self._watch.slices
         if slices is None:
             return None

@@ -34,40 +34,26 @@ NOTHING: Mapping[str, Collection[str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingDevices:
-    """The hardware that a container gets for a published device.
+    """The hardware that a container gets for a published device."""
 
-    Attributes:
-        uuids: of its GPUs or of the MIG device, used to hand them over.
-        gpus: ids of the GPUs behind them.
-        is_part: whether it is a part of its GPU, whose other parts can be in use.
-        needs_admin: whether only claims with admin access can get it.
-    """
-
-    uuids: tuple[str, ...]
-    gpus: tuple[str, ...]
-    is_part: bool = False
-    needs_admin: bool = False
+    uuids: tuple[str, ...]  # of its GPUs or of the MIG device, used to hand them over
+    gpus: tuple[str, ...]  # ids of the GPUs behind them
+    is_part: bool = False  # a part of its GPU, whose other parts can be in use
+    needs_admin: bool = False  # only claims with admin access can get it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The devices of a node, for one state of its hardware; safe to share between threads.
-
-    Attributes:
-        sets: single GPUs, then sets of GPUs.
-        form: how they are published.
-        kept: devices of prepared claims that the pool lacks, with the ids of their GPUs.
-        bodies: devices without taints, by name.
-        backings: the hardware behind each.
-    """
+    """The devices of a node, for one state of its hardware; safe to share between threads."""
 
     snapshot: Snapshot
     allocator: Allocator
-    sets: tuple[GpuSet, ...]
+    sets: tuple[GpuSet, ...]  # single GPUs, then sets of GPUs
     form: Form
+    # Devices of prepared claims that the pool lacks, with the ids of their GPUs.
     kept: Mapping[str, tuple[str, ...]]
-    bodies: Mapping[str, Json]
-    backings: Mapping[str, BackingDevices]
+    bodies: Mapping[str, Json]  # devices without taints, by name
+    backings: Mapping[str, BackingDevices]  # by name of the device
 
     @classmethod
     def of(
@@ -81,9 +67,6 @@ class Pool:
         """Return the pool of *gpus*, a subset of the GPUs of *snapshot*, lost ones included.
 
         Args:
-            snapshot: of the node.
-            gpus: of the driver.
-            rules: of placement.
             form: how they are published. A node with more GPUs than a set of counters takes has no
                 sets.
             kept: ids of the GPUs of each device that prepared claims have, by the device's name,
@@ -117,7 +100,6 @@ class Pool:
 
     @property
     def counter_sets(self) -> list[Json]:
-        """The shared counters of the pool."""
         return counter_sets(self._singles.values()) if self.form.has_sets else []
 
     @property
@@ -225,7 +207,6 @@ class Pool:
         )
 
     def _parts(self, now: Conditions) -> tuple[Json, ...]:
-        """Return the MIG devices."""
         hidden = set() if self.form.has_taints else now.barred
         return tuple(
             self._device(name, now)

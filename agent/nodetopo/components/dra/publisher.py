@@ -40,12 +40,7 @@ class FieldsDropped(Exception):  # noqa: N818 - not an error: the slices take an
 
 
 class SlicePublisher:
-    """Keeps the slices of *node* at the API server; for one thread.
-
-    Attributes:
-        writes: slices written or deleted.
-        errors: attempts to write that failed.
-    """
+    """Keeps the slices of *node* at the API server; for one thread."""
 
     def __init__(
         self,
@@ -54,9 +49,8 @@ class SlicePublisher:
         served: ServedFields,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write nothing yet."""
-        self.writes = 0
-        self.errors = 0
+        self.writes = 0  # slices written or deleted
+        self.errors = 0  # attempts to write that failed
         self._node = node
         self._connect = connect
         self._served = served
@@ -69,7 +63,7 @@ class SlicePublisher:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the watch may lack recent writes; it catches up soon."""
+        """Whether the watch might lack recent writes; it catches up soon."""
         return bool(self._ahead)
 
     def publish(self, pool: Pool, groups: Sequence[Group], observed: Slices) -> None:
@@ -101,11 +95,6 @@ class SlicePublisher:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a slice.
-
-        Raises:
-            ApiUnavailable: it may still exist.
-        """
         path = f"{SLICES}/{name}"
         answer = self._connect().delete(path)
         if answer.status not in (200, 202, NOT_FOUND):
@@ -124,11 +113,7 @@ class SlicePublisher:
         return sent if sent is not None and spec == stored else spec
 
     def _try(self, body: Mapping[str, Any]) -> None:
-        """Have the server validate *body* without storing it, to detect dropped fields.
-
-        Raises:
-            FieldsDropped, ApiUnavailable: as :meth:`publish` does.
-        """
+        """Have the server validate *body* without storing it, to detect dropped fields."""
         answer = self._send(body, {"dryRun": "All"})
         if answer.status in _INVALID or _UNKNOWN_FIELD in answer.problem:
             # What is left of a dropped list is not valid. Whatever else it is, a slice without what
@@ -182,16 +167,10 @@ class SlicePublisher:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A write that the watch may not have shown yet.
+    """A write that the watch might not have shown yet."""
 
-    Attributes:
-        before: the version in the watch at that time; ``None`` if the slice was missing.
-        stored: the slice as the server stored it; ``None`` if it was deleted.
-        at: when.
-    """
-
-    before: str | None
-    stored: Mapping[str, Any] | None
+    before: str | None  # the version in the watch at that time; None if the slice was missing
+    stored: Mapping[str, Any] | None  # as the server stored it; None if it was deleted
     at: float
 
 

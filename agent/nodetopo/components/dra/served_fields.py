@@ -30,7 +30,6 @@ class ServedFields:
     """Knows the API server's release, and which fields of slices it keeps; for one thread."""
 
     def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask nothing yet."""
         self._connect = connect
         self._clock = clock
         self._asked: int | None = None  # the connection of the watch for which it was asked
@@ -50,12 +49,12 @@ class ServedFields:
 
     @property
     def version(self) -> str | None:
-        """The version, such as ``v1.36.3``; ``None`` where it is unknown."""
+        """The version, such as ``v1.36.3``; ``None`` if unknown."""
         return self._version
 
     @property
     def release(self) -> tuple[int, int] | None:
-        """Its major and minor number; ``None`` where they are unknown."""
+        """Its major and minor number; ``None`` if unknown."""
         return self._release
 
     @property

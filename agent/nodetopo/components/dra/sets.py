@@ -25,19 +25,13 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSet:
-    """One GPU, or GPUs that are allocated together, as one device.
+    """One GPU, or GPUs that are allocated together, as one device."""
 
-    Attributes:
-        name: of the device, the same as long as its GPUs sit where they do.
-        gpus: the ids of its GPUs, in device order.
-    """
-
-    name: str
-    gpus: tuple[str, ...]
+    name: str  # of the device, the same as long as its GPUs sit where they do
+    gpus: tuple[str, ...]  # ids, in device order
 
     @property
     def size(self) -> int:
-        """How many GPUs it has."""
         return len(self.gpus)
 
     @property
@@ -74,10 +68,8 @@ def gpu_sets(
 
     Args:
         snapshot: with lost GPUs, too.
-        allocator: of *snapshot*.
         gpus: ids of GPUs that are :func:`publishable`.
         wanted: sizes; empty for the usual ones.
-        room: how many sets fit.
     """
     addresses = _addresses(snapshot, gpus)
     members = {gpu.id: gpu.numa_node for gpu in snapshot.gpus if gpu.id in addresses}

@@ -39,18 +39,12 @@ name has 253 at most.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Devices that satisfy the same claims.
+    """Devices that satisfy the same claims."""
 
-    Attributes:
-        name: the kind of devices.
-        devices: in the order in which the allocator should try them.
-        tried: how many of them can be allocated now; the order of the rest does not matter.
-        heads: how many devices a claim takes from the front; empty if the order does not matter.
-    """
-
-    name: str
-    devices: tuple[Json, ...]
-    tried: int
+    name: str  # the kind of devices
+    devices: tuple[Json, ...]  # in the order in which the allocator should try them
+    tried: int  # how many can be allocated now; the order of the rest does not matter
+    # How many devices a claim takes from the front; empty if the order does not matter.
     heads: tuple[int, ...] = ()
 
     @property
@@ -67,7 +61,6 @@ class Changes:
     deleted: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there are changes."""
         return bool(self.applied or self.deleted)
 
 

@@ -54,7 +54,6 @@ class StatusPage:
     """
 
     def __init__(self, state: Callable[[], PageState]) -> None:
-        """Make nothing yet."""
         self._state = state
         self._lock = threading.Lock()
         self._numbers = PodNumbers()

@@ -21,7 +21,6 @@ class Page(Component):
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        """Load nothing yet."""
         super().__init__(kernel)
         self._lock = threading.Lock()
         self._page: StatusPage | None = None

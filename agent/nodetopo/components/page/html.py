@@ -203,7 +203,6 @@ def _gpus(view: View) -> Iterator[str]:
 
 
 def _nearest(row: GpuRow) -> str:
-    """Return the nearest HCAs with their distance."""
     if row.nearest_hcas is None:
         return "unknown"
     names = ", ".join(row.nearest_hcas)
@@ -215,7 +214,6 @@ def _state(row: GpuRow) -> str:
 
 
 def _holder(row: GpuRow) -> str:
-    """Return who has the GPU, in words."""
     if row.holders is None:
         return "unknown"
     if not row.holders:

@@ -6,32 +6,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """One GPU.
-
-    Attributes:
-        state: ``healthy``, ``degraded``, ``unhealthy`` or ``unknown``.
-        reason: for a person; ``None`` for a sound GPU.
-        holders: who has it or a part of it, ``pod 1`` or a name; empty if it is free, ``None`` if
-            unknown.
-        numa_node: ``None`` if unknown.
-        pci: address; ``None`` if unknown.
-        nearest_hcas: the HCAs with the least distance, and of these the fastest; empty if the node
-            has none for jobs, ``None`` if unknown.
-        hca_distance: to them, as in `topo matrix`; ``None`` without them.
-        number: of the only pod that has it, for its colour; ``None`` for none or several.
-    """
+    """One GPU."""
 
     index: int
     name: str
     uuid: str | None
     product: str | None
-    state: str
-    reason: str | None
+    state: str  # healthy, degraded, unhealthy, or unknown
+    reason: str | None  # for a person; None for a sound GPU
+    # Who has it or a part of it, `pod 1` or a name; empty if free, None if unknown.
     holders: tuple[str, ...] | None
     numa_node: int | None
     pci: str | None
+    # The HCAs with the least distance, and of these the fastest; empty if the node has none for
+    # jobs.
     nearest_hcas: tuple[str, ...] | None
-    hca_distance: str | None
+    hca_distance: str | None  # to them, as in `topo matrix`; None without them
+    # Of the only pod that has it, for its colour; None for none or several.
     number: int | None = None
     held_parts: int = 0
     parts: int = 0
@@ -39,14 +30,7 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """A failed check.
-
-    Attributes:
-        findings: as (subject, observed, expected); findings that name pods have empty texts if
-            names are hidden.
-        more: findings beyond those listed.
-        reference: a web page, or another text.
-    """
+    """A failed check."""
 
     report: str
     code: str
@@ -54,10 +38,12 @@ class FindingRow:
     claim: str
     why: str
     remedy: str
-    reference: str
+    reference: str  # a web page, or another text
     page: str
+    # As (subject, observed, expected); findings that name pods have empty texts if names are
+    # hidden.
     findings: tuple[tuple[str, str, str], ...]
-    more: int = 0
+    more: int = 0  # findings beyond those listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,25 +109,18 @@ class XidRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The node in one line. ``None`` is unknown.
+    """The node in one line. ``None`` is unknown."""
 
-    Attributes:
-        gpus: ``None`` before the first scan.
-        healthy, degraded, unhealthy, unknown: GPUs by state.
-        pods: that hold GPUs.
-        misaligned: pods whose GPUs, HCAs, CPUs and memory could be on fewer NUMA nodes.
-        unmeasured: pods that cannot be measured.
-        failed, warned, undecided: checks by verdict, each counted once.
-    """
-
-    gpus: int | None
+    gpus: int | None  # None before the first scan
+    # healthy, degraded, unhealthy, unknown: GPUs by state
     healthy: int
     degraded: int
     unhealthy: int
     unknown: int
-    pods: int | None
-    misaligned: int | None
-    unmeasured: int | None
+    pods: int | None  # that hold GPUs
+    misaligned: int | None  # pods that could be on fewer NUMA nodes
+    unmeasured: int | None  # pods that cannot be measured
+    # failed, warned, undecided: checks, each counted once
     failed: int | None
     warned: int | None
     undecided: int | None

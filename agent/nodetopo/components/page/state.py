@@ -17,47 +17,31 @@ PATHS = ("/", "/status", "/status.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageState:
-    """The page's content at one moment. Equal states make the same page.
-
-    Attributes:
-        node: name of the Node object.
-        simulated: the machine that stands in for the hardware; ``None`` on real hardware.
-        settings: in force, as (name, value).
-        snapshot: ``None`` before the first scan has ended; *generation* stands for it.
-        generation: changes of the node since the start of the process.
-        scanned_at: UTC; ``None`` before the first scan.
-        not_ready: why /readyz fails, a line ``Reason: sentence`` each; ``None`` if it succeeds.
-        health: of GPUs; ``None`` where it is not watched.
-        xid_counts: (GPU uuid, XID) → occurrences since the start.
-        refusals: why a resource is not offered, a sentence each.
-        reports: ``health`` and ``audit``, if available.
-        allocations: the latest, newest first.
-        pods: ``None`` if no setting lets the daemon list them, or the kubelet did not answer.
-        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods; ``None`` if unknown.
-        pod_names: names and uids of the pods in *pods* and *reports*.
-        shows_pods: whether to show names of pods.
-        labels: to be published; ``None`` where labels are off.
-        label_outputs: their destinations.
-    """
+    """The page's content at one moment. Equal states make the same page."""
 
     node: str
     version: str
     nvml: NvmlStatus
-    simulated: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
+    simulated: str | None = None  # the machine that stands in; None on real hardware
+    settings: tuple[tuple[str, str], ...] = ()  # in force, as (name, value)
+    # None before the first scan has ended; `generation` stands for it.
     snapshot: Snapshot | None = field(default=None, compare=False)
-    generation: int = 0
-    scanned_at: datetime | None = None
+    generation: int = 0  # changes of the node since the process started
+    scanned_at: datetime | None = None  # UTC; None before the first scan
+    # Why /readyz fails, a line `Reason: sentence` each; None if it succeeds.
     not_ready: str | None = None
-    health: HealthView | None = None
+    health: HealthView | None = None  # of GPUs; None where it is not watched
+    # (GPU uuid, XID) → count since the start
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     resources: tuple[ResourceState, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()  # why a resource is not offered, a sentence each
+    # `health` and `audit`, if available
     reports: Mapping[str, Report] = field(default_factory=dict)
-    allocations: tuple[LoggedAllocation, ...] = ()
+    allocations: tuple[LoggedAllocation, ...] = ()  # newest first
+    # None if no setting lets the daemon list them, or the kubelet did not answer.
     pods: ListedPods | None = None
-    pods_measured: Mapping[str, int] | None = None
-    pod_names: frozenset[str] = frozenset()
-    shows_pods: bool = False
-    labels: Mapping[str, str] | None = None
-    label_outputs: tuple[str, ...] = ()
+    pods_measured: Mapping[str, int] | None = None  # aligned, misaligned, or unknown → pods
+    pod_names: frozenset[str] = frozenset()  # names and uids of the pods in `pods` and `reports`
+    shows_pods: bool = False  # their names
+    labels: Mapping[str, str] | None = None  # None where labels are off
+    label_outputs: tuple[str, ...] = ()  # destinations

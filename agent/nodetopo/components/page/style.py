@@ -62,7 +62,6 @@ def band(number: int | None, *, is_held: bool) -> str:
 
 
 def mark(state: str, holder: str | None, colour: str) -> Mark:
-    """Return the mark of a GPU in the drawing."""
     word, fill, line = MARKS[state]
     return Mark(state=word, fill=fill, line=line, holder=holder, band=colour)
 

@@ -161,19 +161,13 @@ def moment(at: datetime | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods of the node: the holders of each GPU, and their names on the page.
+    """The pods of the node: the holders of each GPU, and their names on the page."""
 
-    Attributes:
-        holders: GPU id → its pods → devices of it that each has; ``None`` if unknown.
-        words: the name of each pod on the page.
-        numbers: of each pod that has a GPU.
-        names: a pattern of texts that reveal a pod; ``None`` if names can be shown.
-    """
-
+    # GPU id → its pods → devices of it that each has.
     holders: Mapping[str, Mapping[PodKey, int]] | None
-    words: Mapping[PodKey, str]
-    numbers: Mapping[PodKey, int]
-    names: re.Pattern[str] | None
+    words: Mapping[PodKey, str]  # the name of each pod on the page
+    numbers: Mapping[PodKey, int]  # of each pod that has a GPU
+    names: re.Pattern[str] | None  # matches texts that reveal a pod; None if names can be shown
 
     @classmethod
     def of(cls, listed: ListedPods | None, state: PageState, numbers: PodNumbers) -> "_Pods":

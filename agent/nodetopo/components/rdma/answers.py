@@ -48,18 +48,13 @@ class RdmaHandOver(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaSettings:
-    """How HCAs are handed to containers.
-
-    Attributes:
-        kind: of our CDI specification.
-        numa: which NUMA nodes the kubelet is given.
-        sysfs_root: where the kernel lists the devices that exist; ``None`` for a simulated
-            machine, which has all of them.
-    """
+    """How HCAs are handed to containers."""
 
     hand_over: RdmaHandOver = RdmaHandOver.DEVICE_SPECS
-    kind: str = "device-plugin.nodetopo.io/hca"
-    numa: NumaReport = NumaReport.NUMA
+    kind: str = "device-plugin.nodetopo.io/hca"  # of the CDI specification
+    numa: NumaReport = NumaReport.NUMA  # that the kubelet is given
+    # Where the kernel lists the devices that exist; None for a simulated machine, which has all of
+    # them.
     sysfs_root: Path | None = Path("/sys")
 
     @property
@@ -83,7 +78,6 @@ class RdmaAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._settings.numa
 
     def look(self) -> None:
@@ -94,9 +88,6 @@ class RdmaAnswers:
         """Return the container response for the HCAs of *devices*.
 
         In a shared pool these are all healthy HCAs of the pool.
-
-        Raises:
-            UnreadableError: an HCA has lost its device nodes.
         """
         given = given_hcas(self.resource, devices)
         response = hca_response(
@@ -173,11 +164,7 @@ def given_hcas(resource: RdmaResource, devices: Sequence[PluginDevice]) -> dict[
 
 
 def present_hcas(hcas: Mapping[str, Hca], keys: Sequence[str]) -> dict[str, Hca]:
-    """Return the HCAs named by *keys*, in their order.
-
-    Raises:
-        UnreadableError: an HCA is missing or has lost its device nodes.
-    """
+    """Return the HCAs named by *keys*, in their order."""
     for key in keys:
         if key not in hcas or not hcas[key].char_devices:
             name = hcas[key].name if key in hcas else key

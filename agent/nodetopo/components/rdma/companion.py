@@ -34,9 +34,6 @@ from nodetopo.rdma.pairing import Pairing
 class HcaCompanion:
     """Offers HCAs; the keeper of the GPUs' plugins calls it, from one thread at a time.
 
-    Attributes:
-        joint: coordinates the GPU and HCA choices for one container.
-
     Args:
         health: ``None`` where HCAs are not watched; a lost one is Unhealthy all the same.
         requesters: find the container of a call; ``None`` where nothing follows.
@@ -53,6 +50,7 @@ class HcaCompanion:
         file: StateFile[SavedPairs] | None = None,
     ) -> None:
         requesters = requesters or Requesters()
+        # Coordinates the GPU and HCA choices for one container.
         self.joint = JointPlacement(requesters)
         self._plan = plan
         self._health = health
@@ -78,12 +76,10 @@ class HcaCompanion:
 
     @property
     def refusals(self) -> Sequence[Refusal]:
-        """Pools that are not offered and HCAs that are in no pool, with the reasons."""
         return self._hcas.refusals
 
     @property
     def cdi_problem(self) -> str | None:
-        """Why the CDI specification of HCAs is wrong or missing; ``None`` if it is right."""
         return self._hcas.cdi_problem
 
     def notices(self) -> tuple[Notice, ...]:
@@ -91,11 +87,9 @@ class HcaCompanion:
         return () if self._file is None else self._file.notices()
 
     def plugins(self) -> Iterator[tuple[str, DevicePlugin]]:
-        """Yield the plugins of the pools by resource."""
         yield from ((pool.resource.name, pool.plugin) for pool in self._hcas.served)
 
     def devices(self) -> Iterator[tuple[str, Sequence[PluginDevice]]]:
-        """Yield the devices of the pools by resource."""
         yield from ((pool.resource.name, pool.resource.devices) for pool in self._hcas.served)
 
     def look(self, snapshot: Snapshot, *, is_new: bool) -> object:

@@ -20,11 +20,6 @@ class Hcas(Component):
     """Runs the loop that watches ports."""
 
     def __init__(self, kernel: Kernel) -> None:
-        """Offer nothing yet.
-
-        Raises:
-            InputError: the settings or their file cannot be used.
-        """
         super().__init__(kernel)
         target = kernel.target
         self._is_simulated = not target.is_real or target.served_by is not None
@@ -41,16 +36,10 @@ class Hcas(Component):
             self.health.on_other_hcas = kernel.scans.scan_whole
 
     def loops(self) -> Iterator[tuple[str, Loop]]:
-        """Yield the loops."""
         if self.health is not None:
             yield "hcas", HcaLoop(self.health).run
 
     def reconfigured(self, settings: HcaSettings) -> Callable[[], None]:
-        """Validate *settings*; return a callable that applies them.
-
-        Raises:
-            InputError: the settings or their file cannot be used.
-        """
         plan, places = self._planned(settings)
         return lambda: self.companion.use(plan, places)
 
@@ -60,7 +49,6 @@ class Hcas(Component):
         return (*health, *self.companion.notices())
 
     def observed(self) -> HcaReading:
-        """Return the HCAs of the node and their health."""
         current, health = self.kernel.store.current, self.health
         return HcaReading(
             snapshot=None if current is None else current.snapshot,

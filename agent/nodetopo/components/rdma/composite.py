@@ -67,7 +67,7 @@ def joined(late: Mapping[str, str], offered: Mapping[str, str]) -> Mapping[str, 
     """Return the pairs of a file that was read *late*, with those *offered* meanwhile.
 
     A GPU keeps the HCA that it is offered with, unless the file has it in the pair of a GPU that
-    was not offered: a running pod may have that.
+    was not offered: a running pod might have that.
     """
     first = {gpu: key for gpu, key in late.items() if gpu not in offered}
     taken = set(first.values())
@@ -87,7 +87,6 @@ def paired(
         pairing: of a snapshot with the HCAs of *known*, in the same order.
         gpus: ids of the GPUs that are offered whole.
         before: existing pairs; they stay even if a part is lost, or not there yet.
-        resource: of the pairs.
     """
     snapshot, keys = pairing.snapshot, [hca.key for hca in known]
     pool = Pool(resource=resource, most=len(keys), mode=SharingMode.EXCLUSIVE)
@@ -158,19 +157,12 @@ class PairAnswers:
 
     @property
     def numa(self) -> NumaReport:
-        """Which NUMA nodes of a device the kubelet is given."""
         return self._gpus.numa
 
     def look(self) -> None:
-        """Look up the host's device nodes."""
         self._gpus.look()
 
     def answer(self, devices: Sequence[PluginDevice]) -> pb.ContainerAllocateResponse:
-        """Return the container response for the GPUs and HCAs of *devices*.
-
-        Raises:
-            UnreadableError: a fact about a device is currently unknown.
-        """
         response, pairs = self._gpus.answer(devices), self._pairs()
         gpus = [device.id for device in devices]
         hcas = [pairs[gpu] for gpu in gpus]

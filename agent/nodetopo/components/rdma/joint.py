@@ -168,7 +168,7 @@ class JointPlacement:
         """Return the choice among the devices of a GPU resource that follows a container's HCAs.
 
         It is the choice of *prefer*, unless the container has HCAs with other GPUs nearer to them;
-        then *prefer* chooses among these. A container without HCAs may ask for some next: *prefer*
+        then *prefer* chooses among these. A container without HCAs can ask for some next: *prefer*
         is told which ones are taken. *gpu_of* returns the GPU of each device.
         """
         self._gpu_of[resource] = gpu_of

@@ -14,31 +14,18 @@ from nodetopo.rdma.pools import RdmaConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaPlan:
-    """Which HCAs are offered, and how; other settings make another plan.
+    """Which HCAs are offered, and how; other settings make another plan."""
 
-    Attributes:
-        config: the pools; ``None`` where no pool is offered.
-        pair: the resource of GPUs together with HCAs; ``None`` for none.
-        host_root: where this process sees the host's files.
-        variables: which ones containers get.
-        cdi_dir: where our CDI specification is written, on the host; ``None`` for a simulated
-            machine.
-    """
-
-    config: RdmaConfig | None
-    pair: str | None
+    config: RdmaConfig | None  # None where no pool is offered
+    pair: str | None  # the resource of GPUs together with HCAs; None for none
     answers: RdmaSettings
-    variables: tuple[JobVariable, ...]
-    host_root: Path
-    cdi_dir: Path | None
+    variables: tuple[JobVariable, ...]  # that containers get
+    host_root: Path  # the host's files as seen by this process
+    cdi_dir: Path | None  # on the host; None for a simulated machine
 
     @classmethod
     def of(cls, settings: HcaSettings, *, is_simulated: bool) -> Self:
-        """Return the plan; for a simulated machine no host file is used.
-
-        Raises:
-            InputError: the file of the pools cannot be used, or a resource has two meanings.
-        """
+        """Return the plan; for a simulated machine no host file is used."""
         config, pair = load_pools(settings), settings.gpu_hca_resource
         pools = () if config is None else config.pools
         if pair is not None and pair in {

@@ -100,11 +100,7 @@ class HcaPlugins:
         return self._cdi_problem
 
     def response(self, plan: RdmaPlan, keys: Sequence[str]) -> pb.ContainerAllocateResponse:
-        """Return the container response for the HCAs *keys*, which come with their GPUs.
-
-        Raises:
-            UnreadableError: an HCA has lost its device nodes.
-        """
+        """Return the container response for the HCAs *keys*, which come with their GPUs."""
         return hca_response(
             present_hcas({hca.key: hca.hca for hca in self._known}, keys),
             plan.answers,
@@ -115,7 +111,7 @@ class HcaPlugins:
     def remember(self, snapshot: Snapshot, known: Sequence[KnownHca] = ()) -> Snapshot:
         """Remember the HCAs of *snapshot*; return it with lost HCAs, in a fixed order.
 
-        *known* are HCAs of an earlier process, whose file may have been read late.
+        *known* are HCAs of an earlier process, whose file might have been read late.
         """
         keys = {hca.key for hca in self._known}
         late = tuple(hca for hca in known if hca.key not in keys)
@@ -132,7 +128,6 @@ class HcaPlugins:
         """Offer the HCAs of a snapshot that :meth:`remember` returned.
 
         Args:
-            plan: the HCAs to offer, and the way to offer them.
             pairing: of that snapshot, which has lost GPUs, so that they keep their HCAs.
             unhealthy: keys of HCAs.
             taken: keys of HCAs that are paired with a GPU, and therefore in no pool.
@@ -178,7 +173,7 @@ class HcaPlugins:
     ) -> RdmaOffer:
         """Return the devices of *pools*, and remember which HCAs they have.
 
-        Before the places of GPUs are known, and with them the rails, a pool may have cards for
+        Before the places of GPUs are known, and with them the rails, a pool can have cards for
         storage: those are not kept.
         """
         before = {pool.resource: self._members.get(pool, frozenset()) for pool in pools}

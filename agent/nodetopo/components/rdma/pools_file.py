@@ -49,11 +49,7 @@ _PCI_ID = re.compile(r"[0-9a-fA-F]{4}", re.ASCII)
 
 
 def load(path: Path, *, mode: SharingMode, with_issm: bool) -> RdmaConfig:
-    """Return the pools of the file *path*; *mode* and *with_issm* are as for :func:`parse`.
-
-    Raises:
-        InputError: the file cannot be read, or is no such configuration.
-    """
+    """Return the pools of the file *path*; *mode* and *with_issm* are as for :func:`parse`."""
     text = read_text(path, "an RDMA configuration")
     return parse(str(path), text, mode=mode, with_issm=with_issm)
 
@@ -118,7 +114,6 @@ class _Reader:
     with_issm: bool
 
     def pool(self, entry: Value) -> Pool:
-        """Return the pool of one entry of the list."""
         keys = self.known(entry, _ENTRY_KEYS)
         if "resourceName" not in keys:
             entry.refuse("an entry without resourceName", "name the resource")
@@ -241,7 +236,6 @@ class _Reader:
 
     @staticmethod
     def flag(value: Value) -> bool:
-        """Return a truth value."""
         flag = value.scalar()
         if not isinstance(flag, bool):
             value.expected("true or false")

@@ -9,14 +9,10 @@ from nodetopo.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaReading:
-    """The HCAs of the node, and the offered ones.
+    """The HCAs of the node, and the offered ones."""
 
-    Attributes:
-        snapshot: ``None`` before the first scan has ended.
-        hca_health: by key; empty while no HCAs are offered, or their health is not watched.
-        hca_counters: (name of the HCA, number of the port) → counter → count.
-    """
-
-    snapshot: Snapshot | None
+    snapshot: Snapshot | None  # None before the first scan has ended
+    # By key; empty while no HCAs are offered, or their health is not watched.
     hca_health: HcaHealthView = field(default_factory=dict)
+    # (name of the HCA, port) → counter → count
     hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)

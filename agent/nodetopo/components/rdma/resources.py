@@ -31,29 +31,20 @@ from nodetopo.rdma.selection import has_verbs, select
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaResource:
-    """One pool with its devices.
-
-    Attributes:
-        devices: HCA by HCA in the order of PCI addresses, and by token.
-        hcas: by the part of a device's id that names the HCA; lost ones included.
-        positions: of those HCAs in the snapshot that was offered.
-        tokens: the ids of the devices that each of those HCAs is, the lowest token first; an HCA
-            without any is left out.
-        unhealthy: which of those HCAs are not handed out.
-        exception: why they are offered although HCAs like them are left out; ``None`` for others.
-    """
+    """One pool with its devices."""
 
     pool: Pool
-    devices: tuple[PluginDevice, ...]
+    devices: tuple[PluginDevice, ...]  # by PCI address of the HCA, then by token
+    # By the part of a device id that names the HCA; lost ones included.
     hcas: Mapping[str, Hca] = field(hash=False)
-    positions: Mapping[str, int] = field(hash=False)
+    positions: Mapping[str, int] = field(hash=False)  # of those HCAs in the offered snapshot
+    # Ids of each HCA's devices, the lowest token first; no entry for an HCA without any.
     tokens: Mapping[str, Sequence[str]] = field(hash=False)
-    unhealthy: frozenset[str] = frozenset()
-    exception: str | None = None
+    unhealthy: frozenset[str] = frozenset()  # those HCAs that are not handed out
+    exception: str | None = None  # why they are offered although HCAs like them are left out
 
     @property
     def name(self) -> str:
-        """The resource's name."""
         return self.pool.resource
 
     def with_unhealthy(self, keys: Iterable[str]) -> "RdmaResource":
@@ -93,7 +84,7 @@ def offer_hcas(
 
     *taken* HCAs are in no pool, because each is paired with a GPU. *members* has, by resource, the
     keys of HCAs that were offered before: they stay, whatever a snapshot says of them, since pods
-    may have them; without a uverbs device they are Unhealthy.
+    can have them; without a uverbs device they are Unhealthy.
 
     *snapshot* has the HCAs of *known*, in the same order, so that a lost HCA keeps its place and
     counts as unhealthy. A pool advertises ``rdmaHcaMax`` devices, spread evenly over its HCAs; an

@@ -77,7 +77,7 @@ def derived(_environment: Mapping[str, str]) -> Mapping[str, tuple[object, str]]
     """Return the settings that follow from the place where the daemon runs, with their origin."""
     try:
         is_there = RDMA_USUAL_PLACE.is_file()
-    except OSError:  # a closed directory may have one, and reading it says why that fails
+    except OSError:  # a closed directory might have one, and reading it says why that fails
         is_there = True
     if not is_there:
         return {}
@@ -90,11 +90,7 @@ def files(settings: HcaSettings) -> tuple[Path, ...]:
 
 
 def load_pools(settings: HcaSettings) -> RdmaConfig | None:
-    """Return the pools of HCAs in the file that *settings* name; ``None`` for no file.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
+    """Return the pools of HCAs in the file that *settings* name; ``None`` for no file."""
     if settings.rdma_config is None:
         return None
     from nodetopo.components.rdma.pools_file import load  # noqa: PLC0415 - PyYAML for a file only

@@ -13,15 +13,10 @@ def is_wanted(kernel: Kernel) -> bool:
 
 
 def check(settings: HcaSettings) -> None:
-    """Read the file of the pools.
-
-    Raises:
-        InputError: it is invalid, or cannot be read.
-    """
+    """Read the file of the pools."""
     load_pools(settings)
 
 
 def resources(settings: HcaSettings) -> tuple[str, ...]:
-    """Return the resources of the pools that *settings* offer."""
     config = load_pools(settings)
     return () if config is None else tuple(pool.resource for pool in config.pools)

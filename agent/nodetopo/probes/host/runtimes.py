@@ -11,7 +11,7 @@ from posixpath import normpath
 from types import MappingProxyType
 from typing import Any
 
-from nodetopo.formats import toml
+from nodetopo.formats import safe
 from nodetopo.formats.fields import dig, text
 from nodetopo.model.host import ContainerToolkit, RuntimeConfig
 from nodetopo.probes.host.processes import Limits, Process, limits_of_spec, limits_of_words
@@ -265,7 +265,7 @@ def load_toml(files: Files, path: str) -> Mapping[str, Any] | None:
     if content is None:
         return None
     try:
-        return toml.load(content)
+        return safe.load_toml(content)
     except ValueError as error:
         files.report(path, str(error))
         return None

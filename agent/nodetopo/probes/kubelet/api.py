@@ -17,8 +17,8 @@ from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
 from nodetopo.errors import AgentError, DecodeError, UnreadableError
-from nodetopo.formats import json
 from nodetopo.formats.responses import EndlessError, body_of
+from nodetopo.formats.safe import load_json
 from nodetopo.model.kubelet import CONFIGZ, KubeletSettings
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
@@ -255,7 +255,7 @@ def settings_from_configz(text: str) -> KubeletSettings:
         DecodeError: *text* has another form.
     """
     try:
-        answer = json.load(text)
+        answer = load_json(text)
     except ValueError as error:
         raise DecodeError("", str(error), _ASK) from None
     config = answer.get(COMPONENT) if isinstance(answer, dict) else None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from nodetopo.errors import DecodeError
-from nodetopo.formats import json
 from nodetopo.formats.fields import Object, as_count, as_items, as_object, as_text
+from nodetopo.formats.safe import load_json
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubelet_state import (
     CpuState,
@@ -110,7 +110,7 @@ class _Reader:
             if len(raw) >= MAX_BYTES:
                 self._report(path, f"larger than {MAX_BYTES >> 20} MiB")
                 return None
-            return decode(json.load(raw.decode("utf-8")))
+            return decode(load_json(raw.decode("utf-8")))
         except OSError as error:
             if error.errno not in (ENOENT, ENOTDIR):
                 is_other = error.errno in (EISDIR, ENOTSUP)  # a pipe would never end
@@ -169,7 +169,7 @@ def authoritative(value: Any) -> Object:
     document = as_object(value, "")
     if document.get("data"):
         try:
-            return as_object(json.load(as_text(document["data"], "data")), "data")
+            return as_object(load_json(as_text(document["data"], "data")), "data")
         except ValueError as error:
             raise DecodeError("data", str(error)) from None
     return document

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nodetopo.errors import DecodeError, InputError, closest
-from nodetopo.formats.document import load_all
+from nodetopo.formats.document import load_all, repeated_keys
 from nodetopo.formats.fields import (
     Object,
     count_at,
@@ -18,7 +18,6 @@ from nodetopo.formats.fields import (
     unexpected,
 )
 from nodetopo.formats.placeholders import RENDER, bare_expression
-from nodetopo.formats.repeated import repeated_keys
 from nodetopo.model.kubernetes import Release
 from nodetopo.model.pod import Pod
 from nodetopo.probes.pods.added_labels import added_labels

@@ -56,28 +56,17 @@ NETWORK = ("RDM-001", "RDM-002", "RDM-003", "RDM-004", "RDM-005", "RDM-008", "GD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A figure and its expectation.
-
-    Attributes:
-        gpus: GPUs of this node, in the log's order; empty if unknown.
-        hca: ``None`` for figures without one.
-        expected: of the machine as designed.
-        now: of the machine's current state, if lower; ``None`` if the same.
-        verdict: UNKNOWN without a comparison.
-        reason: for UNKNOWN, or a limit of the verdict.
-        checks: codes that explain a shortfall, FAIL before WARN before remarks.
-        host: where it was measured, if the log has figures of several hosts; else ``None``.
-    """
+    """A figure and its expectation."""
 
     figure: Figure
-    gpus: tuple[Gpu, ...]
-    hca: Hca | None
-    expected: Expected
-    now: Expected | None
-    verdict: Verdict
-    reason: str | None
-    checks: tuple[str, ...] = ()
-    host: str | None = None
+    gpus: tuple[Gpu, ...]  # of this node, in the log's order; empty if unknown
+    hca: Hca | None  # None for figures without one
+    expected: Expected  # of the machine as designed
+    now: Expected | None  # of its current state, if lower; None if the same
+    verdict: Verdict  # UNKNOWN without a comparison
+    reason: str | None  # for UNKNOWN, or a limit of the verdict
+    checks: tuple[str, ...] = ()  # codes that explain a shortfall, FAIL before WARN before remarks
+    host: str | None = None  # where it was measured, if the log has figures of several hosts
 
     def is_elsewhere(self, node: str | None) -> bool:
         """Return whether it was measured on another host than *node*."""
@@ -86,29 +75,19 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A check with the findings that name devices that fell short.
+    """A check with the findings that name devices that fell short."""
 
-    Attributes:
-        result: as of the whole node.
-        findings: about these devices, or about the node as a whole.
-    """
-
-    result: Result
-    findings: tuple[Finding, ...]
+    result: Result  # as of the whole node
+    findings: tuple[Finding, ...]  # about these devices, or the node as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All figures of a log, compared.
-
-    Attributes:
-        explanations: checks with findings, each once.
-        report: of the checks that ran, for missing inputs; ``None`` without a shortfall.
-    """
+    """All figures of a log, compared."""
 
     figures: tuple[Compared, ...]
-    explanations: tuple[Explanation, ...]
-    report: Report | None
+    explanations: tuple[Explanation, ...]  # checks with findings, each once
+    report: Report | None  # of the checks that ran, for missing inputs; None without a shortfall
 
 
 def compare(
@@ -125,12 +104,8 @@ def compare(
     """Compare the figures of *log* with the expectations of *snapshot*.
 
     Args:
-        log: as read.
-        snapshot: the node that it was measured on.
         gpus: the GPUs of the log in its order, where it does not name them by PCI address.
         hcas: the HCAs of its runs, one for all or one each.
-        measured: the node's bandwidth table.
-        table: its name.
         operation: the operation that its sets were measured by.
         terms: waivers and severities of checks.
 
@@ -295,7 +270,7 @@ def _verdict(figure: Figure, expected: Expected) -> tuple[Verdict, str | None]:
 
     Below the gate a figure fails; inside the expected range it passes; in between it warns up to
     1.05 of the gate, as Azure's checks do. Where the range is wide, one below the default warns.
-    A gate is for the messages that it was published for: smaller ones may meet it, but not fail.
+    A gate is for the messages that it was published for: smaller ones can meet it, but not fail.
     """
     if figure.is_wrong:
         return Verdict.FAIL, "wrong data arrived"
@@ -366,11 +341,7 @@ class _Names:
         self._runs = runs
 
     def of(self, figure: Figure) -> tuple[tuple[Gpu, ...], Hca | None, str | None]:
-        """Return the GPUs and the HCA of *figure*, or the reason why they are unknown.
-
-        Raises:
-            InputError: ``--gpus`` names another number of GPUs than the log.
-        """
+        """Return the GPUs and the HCA of *figure*, or the reason why they are unknown."""
         hca = self._hca(figure)
         if figure.kind in (Kind.HCA, Kind.GPU_HCA) and hca is None:
             if figure.hca is None:

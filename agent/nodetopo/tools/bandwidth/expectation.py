@@ -17,37 +17,24 @@ class Gate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """An expectation; without *low* there is none, for the *reason*.
+    """An expectation; without *low* there is none, for the *reason*."""
 
-    Attributes:
-        low, high: the range; equal for a figure.
-        default: the value to use if a single one is needed; ``None`` for the middle.
-        gate: a measurement below it means a fault.
-        gate_size: bytes of a message from which the gate holds; ``None`` for every message that
-            shows bandwidth.
-        floor: the gate of smaller messages; ``None`` if there is none.
-        by_rings: what rings carry, where the range is of NVLS; ``None`` if that is known to be on.
-        over: the links that carry the data, e.g. ``18 NVLinks``.
-        assumes: the shares of the payload that are reached, and their conditions.
-        behind: those behind the rate that *assumes* is a share of.
-        source: of share and gate.
-        is_wide: the range is so wide that a value below *default* deserves a warning.
-        reason: for having no expectation.
-    """
-
+    # low, high: the range; equal for a figure
     low: float | None = None
     high: float | None = None
-    default: float | None = None
-    gate: float | None = None
+    default: float | None = None  # to use if one value is needed; None for the middle
+    gate: float | None = None  # a measurement below it means a fault
+    # Bytes from which the gate holds; None for every message that shows bandwidth.
     gate_size: int | None = None
-    floor: Gate | None = None
+    floor: Gate | None = None  # the gate of smaller messages; None if there is none
+    # What rings carry, where the range is of NVLS; None if that is known to be on.
     by_rings: Range | None = None
-    over: str | None = None
-    assumes: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
-    source: str | None = None
-    is_wide: bool = False
-    reason: str | None = None
+    over: str | None = None  # the links that carry the data: 18 NVLinks
+    assumes: tuple[str, ...] = ()  # shares of the payload that are reached, and their conditions
+    behind: tuple[str, ...] = ()  # assumptions behind the rate that `assumes` is a share of
+    source: str | None = None  # of share and gate
+    is_wide: bool = False  # so wide that a value below `default` deserves a warning
+    reason: str | None = None  # for having no expectation
 
     def gate_of(self, size: int | None) -> float | None:
         """Return the gate of messages of *size* bytes; ``None`` if there is none."""
@@ -63,14 +50,12 @@ class Expected:
 
 
 def unknown(reason: str) -> Expected:
-    """Return an empty expectation with its *reason*."""
     return Expected(reason=reason)
 
 
 def of_figure(
     figure: float, *, gate: float, over: str, assumes: tuple[str, ...], source: str | None
 ) -> Expected:
-    """Return the expectation of one figure."""
     return Expected(
         low=figure,
         high=figure,
@@ -175,7 +160,7 @@ def both_ways(one: Expected) -> Expected:
     if one.low is None or one.high is None or one.gate is None:
         return one
     share = 2 * published.BOTH_WAYS
-    # The bridge between two CPUs may carry no more in both directions than in one.
+    # The bridge between two CPUs can carry no more in both directions than in one.
     low = one.low if one.is_wide else share * one.low
     return replace(
         one,

@@ -45,9 +45,7 @@ class Model:
     GPUs and HCAs can come from another snapshot of the node: index and name decide.
 
     Args:
-        snapshot: the node.
         measured: its bandwidth table, by GPU index, which wins over everything else.
-        table: the name of that table, as the source of its figures.
         operation: the operation that the table's sets were measured by.
     """
 
@@ -202,7 +200,7 @@ class Model:
         """Return the bus bandwidth of *operation* among *gpus*, as nccl-tests counts it.
 
         Over NVSwitches it is a share of a GPU's link bandwidth, which depends on the operation and
-        on the *algorithms* that NCCL may choose from; otherwise the bandwidth of rings through the
+        on the *algorithms* that NCCL can choose from; otherwise the bandwidth of rings through the
         GPUs, with each hop at its pair's expectation.
         """
         indices = frozenset(gpu.index for gpu in gpus)

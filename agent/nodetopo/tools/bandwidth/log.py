@@ -38,16 +38,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedGpu:
-    """A GPU in a log.
+    """A GPU in a log."""
 
-    Attributes:
-        place: its rank, or its number in the log; numbers are CUDA's, not NVML's.
-        host: ``None`` if the log names none.
-        domain, bus, device: of its PCI address; ``None`` for omitted parts.
-    """
-
-    place: int
-    host: str | None = None
+    place: int  # rank, or number in the log; numbers are CUDA's, not NVML's
+    host: str | None = None  # None if the log names none
+    # domain, bus, device: of its PCI address; None for omitted parts
     domain: int | None = None
     bus: int | None = None
     device: int | None = None
@@ -60,73 +55,49 @@ class LoggedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured figure.
+    """One measured figure."""
 
-    Attributes:
-        test: the tool's name of the test.
-        gpus: of a pair the source first; for host memory and an HCA one; empty for an HCA that was
-            tested with host memory.
-        hca: as the log calls it.
-        gb_per_s: GB/s of 10^9 bytes, one direction; of a set the bus bandwidth; of a test both ways
-            at once, both together.
-        size: bytes of the message; ``None`` where the log does not say.
-        line: from 1; of JSON the line where the document begins.
-        hosts: machines that took part, by the names in the log.
-        is_wrong: the data that arrived was wrong.
-        is_both_ways: data went in both directions at once.
-        algorithms: what the log says about NCCL's choice of them.
-        ratio: of bus to algorithm bandwidth; ``None`` where the log does not tell.
-        columns: what the table's columns tell of the operation; ``None`` for a named one.
-        lacks: what the log does not show of its GPUs, e.g. ``ranks 0 and 1 are missing``;
-            ``None`` if they are complete, or if it names none at all.
-    """
-
-    test: str
+    test: str  # the tool's name of it
     kind: Kind
+    # Of a pair the source first; for host memory and an HCA one; empty for an HCA that was tested
+    # with host memory.
     gpus: tuple[LoggedGpu, ...]
+    # GB/s of 10^9 bytes, one direction; of a set the bus bandwidth; of a test both ways at once,
+    # both together.
     gb_per_s: float
-    line: int
-    hca: str | None = None
-    size: int | None = None
-    hosts: tuple[str, ...] = ()
-    is_wrong: bool = False
-    is_both_ways: bool = False
-    algorithms: Algorithms = UNRESTRICTED
-    ratio: float | None = None
+    line: int  # from 1; of JSON the line where the document begins
+    hca: str | None = None  # as the log calls it
+    size: int | None = None  # bytes of the message
+    hosts: tuple[str, ...] = ()  # that took part, by the names in the log
+    is_wrong: bool = False  # the data that arrived was wrong
+    is_both_ways: bool = False  # data went in both directions at once
+    algorithms: Algorithms = UNRESTRICTED  # what the log says about NCCL's choice
+    ratio: float | None = None  # of bus to algorithm bandwidth
+    # What the table's columns tell of the operation; None for a named one.
     columns: Columns | None = None
+    # What the log does not show of its GPUs, e.g. `ranks 0 and 1 are missing`; None if they are
+    # complete, or if it names none at all.
     lacks: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A line of a log with an error or warning, or an unreadable line.
-
-    Attributes:
-        is_error: the test failed or moved wrong data; else it is a warning.
-        is_missing: neither: the log lacks a result that the test had.
-    """
+    """A line of a log with an error or warning, or an unreadable line."""
 
     line: int
     text: str
-    is_error: bool
-    is_missing: bool = False
+    is_error: bool  # the test failed or moved wrong data; else it is a warning
+    is_missing: bool = False  # neither: the log lacks a result that the test had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """A log as read.
+    """A log as read."""
 
-    Attributes:
-        tool: its name, e.g. ``nccl-tests``.
-        figures: in the order of the log.
-        problems: in the order of the log, :data:`MOST_PROBLEMS` at most.
-        others: tests whose results no model predicts, such as latencies.
-    """
-
-    tool: str
-    figures: tuple[Figure, ...]
-    problems: tuple[Problem, ...] = ()
-    others: tuple[str, ...] = ()
+    tool: str  # such as nccl-tests
+    figures: tuple[Figure, ...]  # in the order of the log
+    problems: tuple[Problem, ...] = ()  # in the order of the log, `MOST_PROBLEMS` at most
+    others: tuple[str, ...] = ()  # tests whose results no model predicts, such as latencies
 
 
 def lines(text: str, anchor: re.Pattern[str]) -> Iterator[tuple[int, str]]:
@@ -174,7 +145,6 @@ measured in this run") says nothing about a result."""
 
 
 def trouble(number: int, line: str) -> Problem | None:
-    """Return the problem that *line* reports, if it does."""
     if "NCCL INFO" in line:  # it tries many libraries, and says so of those that it does not find
         return None
     message = _TROUBLE.search(line)

@@ -43,11 +43,7 @@ class Matrix:
     rows: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
 
     def read(self, number: int, line: str) -> Iterator[Problem]:
-        """Read a line of digits: the first has the numbers of the columns.
-
-        Raises:
-            InputError: the matrix has too many figures.
-        """
+        """Read a line of digits: the first has the numbers of the columns."""
         words = line.split()
         if not self.columns:
             columns = [whole_in(word) for word in words[: MOST_GPUS + 1]]
@@ -77,11 +73,7 @@ def cells(words: Iterable[str]) -> tuple[float | None, ...] | None:
 
 
 def add_gpu(gpus: dict[int, LoggedGpu], device: re.Match[str]) -> None:
-    """Add the GPU of the line *device*.
-
-    Raises:
-        InputError: the log has too many.
-    """
+    """Add the GPU of the line *device*."""
     number = int(device["number"])
     if len(gpus) >= MOST_GPUS:
         raise InputError(f"more than {MOST_GPUS} devices", "split the log")
@@ -94,11 +86,7 @@ def log_of_matrices(
     gpus: Mapping[int, LoggedGpu],
     problems: Iterable[Problem],
 ) -> Log:
-    """Return the figures: of each pair the slower direction, of each GPU to its host.
-
-    Raises:
-        InputError: there are too many.
-    """
+    """Return the figures: of each pair the slower direction, of each GPU to its host."""
     figures: list[Figure] = []
     others = []
     for matrix in matrices:

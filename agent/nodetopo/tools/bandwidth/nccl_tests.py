@@ -83,12 +83,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Run:
-    """One start of a test.
-
-    Attributes:
-        groups: the hosts of each group of ranks; a test that is split has several.
-        goes_on: the log has what the test prints after its results.
-    """
+    """One start of a test."""
 
     name: str | None = None
     ranks: list[tuple[int, LoggedGpu]] = field(default_factory=list)
@@ -98,8 +93,9 @@ class _Run:
     line: int = 1
     algorithms: Algorithms = UNRESTRICTED
     least_ranks: int = 0
+    # Hosts of each group of ranks; a test that is split has several.
     groups: dict[str | None, set[str]] = field(default_factory=dict)
-    goes_on: bool = False
+    goes_on: bool = False  # the log has what the test prints after its results
     traits: Columns | None = None
 
     @property
@@ -109,11 +105,7 @@ class _Run:
 
 
 def read(text: str) -> Log:
-    """Return the figures of *text*: of each run the highest bus bandwidth of its largest message.
-
-    Raises:
-        InputError: it has too many ranks or rows, or is JSON of another shape.
-    """
+    """Return the figures of *text*: each run's highest bus bandwidth of its largest message."""
     if text.lstrip()[:1] == "{":
         return _read_json(text)
     runs: list[_Run] = []
@@ -135,7 +127,7 @@ def read(text: str) -> Log:
                 blank = runs.pop()
                 begun = blank.algorithms if begun == UNRESTRICTED else begun
             runs.append(_Run(name=program, line=number, algorithms=begun))
-            if sizes:  # of one process; there may be several
+            if sizes:  # of one process; there can be several
                 runs[-1].least_ranks = int(sizes["threads"]) * int(sizes["gpus"])
         if runs and (told := _RANKS.search(line)):
             runs[-1].least_ranks = max(runs[-1].least_ranks, int(told["ranks"]))

@@ -40,11 +40,7 @@ _ANCHOR = re.compile(
 
 
 def read(text: str) -> Log:
-    """Return the figures of *text*: of each pair the slower direction, of each GPU to its host.
-
-    Raises:
-        InputError: it holds too many devices, or is JSON of another shape.
-    """
+    """Return the figures of *text*: of each pair the slower direction, of each GPU to its host."""
     if text.lstrip()[:1] == "{":
         return _read_json(text)
     return of_each_source(TOOL, text, _ANCHOR, _read)

@@ -1,4 +1,4 @@
-"""The operations of nccl-tests, and the algorithms that NCCL may run them by.
+"""The operations of nccl-tests, and the algorithms that NCCL can run them by.
 
 Facts: the programs of NVIDIA/nccl-tests ``src/``; ``NCCL_ALGO`` and ``NCCL_NVLS_ENABLE`` in NCCL's
 page on environment variables; the messages of NVIDIA/nccl ``src/init.cc``, ``src/misc/param.cc``
@@ -49,18 +49,12 @@ class Columns:
 
     Before 2.13 each operation had its own: ``redop`` for those that reduce, and, empty, for
     alltoall; ``root`` for those that have one. Since then all have both, ``none`` and -1 in them.
-
-    Attributes:
-        names: of the columns.
-        reduces: a reduction is named.
-        is_rooted: a rank is named as the root.
-        is_checked_twice: data in place was checked, too, which alltoall and sendrecv cannot.
     """
 
     names: frozenset[str]
-    reduces: bool
-    is_rooted: bool
-    is_checked_twice: bool
+    reduces: bool  # a reduction is named
+    is_rooted: bool  # a rank is named as the root
+    is_checked_twice: bool  # data in place was checked, too, which alltoall and sendrecv cannot
 
     def operation(self, ratio: float | None, ranks: int) -> Operation | None:
         """Return the operation of *ranks* ranks; ``None`` if several have such columns.
@@ -106,17 +100,11 @@ _EXPORTED = re.compile(r"\bexport\s")
 
 @dataclass(frozen=True, slots=True)
 class Algorithms:
-    """What a log says about the choice of algorithms.
+    """What a log says about the choice of algorithms."""
 
-    Attributes:
-        algo: the value of ``NCCL_ALGO``; ``None`` if the log does not show it.
-        has_no_nvls: the log shows that NVLS was off.
-        has_nvls: the log shows that it was on.
-    """
-
-    algo: str | None = None
-    has_no_nvls: bool = False
-    has_nvls: bool = False
+    algo: str | None = None  # value of NCCL_ALGO; None if the log does not show it
+    has_no_nvls: bool = False  # the log shows that NVLS was off
+    has_nvls: bool = False  # the log shows that it was on
 
     def after(self, line: str) -> "Algorithms":
         """Return what is known after *line*."""

@@ -28,11 +28,7 @@ _CORNER = "D\\D"
 
 
 def read(text: str) -> Log:
-    """Return the figures of *text* with peer access: of each pair the slower direction.
-
-    Raises:
-        InputError: it holds too many devices.
-    """
+    """Return the figures of *text* with peer access: of each pair the slower direction."""
     return of_each_source(TOOL, text, _ANCHOR, _read)
 
 

@@ -92,11 +92,7 @@ class _Cuda:
 
 
 def read(text: str) -> Log:
-    """Return the average bandwidth of each run's largest message; the sum of both ways.
-
-    Raises:
-        InputError: it has too many rows.
-    """
+    """Return the average bandwidth of each run's largest message; the sum of both ways."""
     runs: list[_Run] = []
     problems: list[Problem] = []
     cuda = _Cuda()

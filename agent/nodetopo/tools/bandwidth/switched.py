@@ -28,7 +28,7 @@ def over_switches(
 
     Args:
         payload: GB/s that rings through the GPUs could carry.
-        algorithms: those that NCCL may choose from.
+        algorithms: those that NCCL can choose from.
     """
     architecture = gpus[0].architecture or ""
     share = _share(architecture, operation)

@@ -35,23 +35,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A table to write, and its differences from the existing one.
+    """A table to write, and its differences from the existing one."""
 
-    Attributes:
-        document: the table, of JSON's own types.
-        added: entries for GPUs that had none.
-        replaced: entries with another figure than before.
-        kept: entries that the log lacks or confirms.
-        left_out: figures that tables cannot hold, with the reason, each reason once.
-        suspect: written figures that are below their gate.
-    """
-
-    document: Mapping[str, object]
-    added: int
-    replaced: tuple[Change, ...]
-    kept: int
-    left_out: tuple[str, ...]
-    suspect: int
+    document: Mapping[str, object]  # of JSON's own types
+    added: int  # entries for GPUs that had none
+    replaced: tuple[Change, ...]  # entries with another figure than before
+    kept: int  # entries that the log lacks or confirms
+    left_out: tuple[str, ...]  # figures that tables cannot hold, with the reason, each reason once
+    suspect: int  # written figures that are below their gate
 
 
 def merge(
@@ -133,7 +124,7 @@ def _operation(compared: Sequence[Compared], before: BandwidthTable | None) -> O
 
 
 def _other(result: Compared, operation: Operation) -> str | None:
-    """Return why *result* cannot stand beside sets of *operation*."""
+    """Return why *result* cannot stand alongside sets of *operation*."""
     test = result.figure.test
     if result.figure.kind is not Kind.SET or operation_of(test) in (None, operation):
         return None

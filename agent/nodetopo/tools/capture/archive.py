@@ -38,13 +38,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One name in the tree: a file if it has *content*, a link if *target*, else a directory.
+    """One name in the tree: a file if it has *content*, a link if *target*, else a directory."""
 
-    Attributes:
-        path: relative to the root of the host, without a leading slash.
-    """
-
-    path: str
+    path: str  # relative to the host's root, without leading slash
     content: bytes | None = None
     target: str | None = None
 
@@ -174,7 +170,7 @@ def _entry(directory: str, line: str, number: int, rest: deque[tuple[int, str]])
     if value == "=" or value.startswith("= "):
         return Entry(path=path, content=f"{value[2:]}\n".encode())
     if value.startswith("-> "):
-        # The link must not lead out of the root. ``..`` may stand in front only: behind a name it
+        # The link must not lead out of the root. ``..`` can stand in front only: behind a name it
         # would climb from wherever a link of that name leads, which no reader of the text can see.
         target = value[3:]
         parts = target.split("/")

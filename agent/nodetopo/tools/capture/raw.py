@@ -29,20 +29,13 @@ MAX_LINKS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawCapture:
-    """A node as texts.
+    """A node as texts."""
 
-    Attributes:
-        nvml: for :mod:`nodetopo.probes.nvml.recorder`'s readers; a comment without NVML.
-        entries: for :func:`nodetopo.tools.capture.archive.render`.
-        left_out: omissions, a sentence each.
-        failure: why NVML's answers are missing.
-    """
-
-    nvml: str
-    entries: tuple[Entry, ...]
+    nvml: str  # for `probes.nvml.recorder`'s readers; a comment without NVML
+    entries: tuple[Entry, ...]  # for `tools.capture.archive.render`
     snapshot: Snapshot
-    left_out: tuple[str, ...] = ()
-    failure: NvmlUnavailable | None = None
+    left_out: tuple[str, ...] = ()  # omissions, a sentence each
+    failure: NvmlUnavailable | None = None  # why NVML's answers are missing
 
 
 def capture_raw(
@@ -94,7 +87,6 @@ class _Archive:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries by path."""
         return tuple(self._entries[path] for path in sorted(self._entries))
 
     def add(self, tree: Tree, prefix: str) -> None:

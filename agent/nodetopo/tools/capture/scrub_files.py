@@ -71,7 +71,6 @@ class _Dumper(yaml.SafeDumper):
     """Quotes texts that the kubelet's reader would take for another type."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """Return the node of a text."""
         readings = KubernetesLoader.yaml_implicit_resolvers.get(data[:1], [])
         style = '"' if any(pattern.match(data) for _tag, pattern in readings) else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
@@ -135,11 +134,6 @@ def _moved(entry: Entry, scrub: Scrub) -> tuple[str, str | None]:
 
 
 def _step(path: str) -> _Step:
-    """Return the step of a file.
-
-    Raises:
-        ValueError: none knows it.
-    """
     for pattern, step in _STEPS:
         if re.fullmatch(pattern, path):
             return step
@@ -229,11 +223,7 @@ def _is_read(word: str) -> bool:
 
 
 def _kubelet_file(content: bytes, scrub: Scrub) -> bytes:
-    """Return a kubelet's configuration file with only the keys that discovery reads.
-
-    Raises:
-        ValueError: discovery cannot read it, or it is another document.
-    """
+    """Return a kubelet's configuration file with only the keys that discovery reads."""
     try:
         document = load(content.decode("utf-8"), MAX_KUBELET_NODES, may_repeat=True)
     except UnicodeDecodeError:

@@ -61,11 +61,7 @@ _SAMPLE = re.compile(
 
 
 class TextScrubber:
-    """Replaces in texts the names that ``scrubbed`` replaces in the snapshot of the same node.
-
-    Args:
-        substitutes: of the snapshot's scrubbed form.
-    """
+    """Replaces in texts the names that ``scrubbed`` replaces in the snapshot of the same node."""
 
     def __init__(self, substitutes: Substitutes) -> None:
         self._scrub = Scrub(substitutes)

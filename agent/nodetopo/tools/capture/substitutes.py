@@ -31,16 +31,12 @@ _NO_NAMES = ("value", "label", "key", "text", "swap", "path")
 
 @dataclass(slots=True)
 class Substitutes:
-    """The substitute of each original, by kind.
-
-    Attributes:
-        names: substitutes of names that are words, for whole words of free text.
-        invented: all substitutes.
-    """
+    """The substitute of each original, by kind."""
 
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    # For names that are words: whole words of free text.
     names: dict[str, str] = field(default_factory=dict)
-    invented: set[str] = field(default_factory=set)
+    invented: set[str] = field(default_factory=set)  # all substitutes
     _table: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _size: int = field(default=0, init=False, repr=False)  # originals when the table was made
     _pattern: re.Pattern[str] = field(default=re.compile(""), init=False, repr=False)

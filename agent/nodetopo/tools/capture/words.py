@@ -28,7 +28,7 @@ _ERRORS = """
     reset resolve retries rpc serviceaccount servfail tcp tls traceback udp unexpected unreachable
     x509
 """
-"""Words of Go's, Python's and the kernel's messages that the source may lack."""
+"""Words of Go's, Python's and the kernel's messages that the source might lack."""
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*")
 _TOKEN = re.compile(r"[^\s\"'`,;()\[\]{}<>|=*]+")

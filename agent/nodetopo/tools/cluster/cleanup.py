@@ -20,20 +20,14 @@ NODES = "/api/v1/nodes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """The labels removed from one output.
+    """The labels removed from one output."""
 
-    Attributes:
-        output, place: identify the output.
-        labels: our labels there, removed unless there is a *problem*.
-        is_there: whether the output had anything of ours, if only an empty file.
-        problem: why it could not be read or removed; ``None`` after a success.
-    """
-
+    # output, place: identify the output
     output: str
     place: str
-    labels: Mapping[str, str]
-    is_there: bool
-    problem: str | None = None
+    labels: Mapping[str, str]  # ours, removed unless there is a `problem`
+    is_there: bool  # the output had anything of ours, if only an empty file
+    problem: str | None = None  # why it could not be read or removed; None after a success
 
 
 def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
@@ -62,11 +56,7 @@ def clean(outputs: Iterable[LabelOutput], *, is_dry: bool) -> Iterator[Cleaned]:
 
 
 def nodes_with_labels(connect: Connect) -> Iterator[str]:
-    """Yield the name of every Node with one of our labels, a page of Nodes at a time.
-
-    Raises:
-        ApiUnavailable: they cannot be listed.
-    """
+    """Yield the name of every Node with one of our labels, a page of Nodes at a time."""
     for metadata in list_metadata(connect, NODES, {}):
         if labelled(metadata, FIELD_MANAGER).owned:
             yield str(metadata.get("name"))
@@ -76,9 +66,6 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
     """Yield every Node, or those selected by *selector* (a ``labelSelector``).
 
     Metadata only, some 7 KB each, 500 Nodes an answer, in the order of the API server.
-
-    Raises:
-        ApiUnavailable: they cannot be listed, or the answer is invalid.
     """
     query = {"labelSelector": selector} if selector else {}
     for metadata in list_metadata(connect, NODES, query):
@@ -91,14 +78,10 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObjects:
-    """The objects of some kinds, such as schedulers' levels and gangs.
-
-    Attributes:
-        found: each object with its kind.
-        problems: why a kind could not be listed; a missing kind is not a problem.
-    """
+    """The objects of some kinds, such as schedulers' levels and gangs."""
 
     found: tuple[tuple[ObjectKind, Mapping[str, Any]], ...]
+    # Why a kind could not be listed; a missing kind is not a problem.
     problems: Mapping[ObjectKind, str]
 
 

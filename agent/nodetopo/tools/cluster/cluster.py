@@ -1,13 +1,14 @@
 """The doctor's input: Nodes, levels, gangs, and some nodes' NVML facts."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from nodetopo.checks.rule import Missing
+from nodetopo.errors import InputError
 from nodetopo.model.dra import PublishedDevice, PublishedPool
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.tools.cluster.gang import Gang
 from nodetopo.tools.cluster.node import ClusterNode
 
 # The levels that a scheduler was told about.
@@ -15,49 +16,69 @@ from nodetopo.tools.cluster.node import ClusterNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """One list of levels.
+    """One list of levels."""
 
-    Attributes:
-        name: as people find it again, e.g. ``KAI Topology nvl72``.
-        levels: label keys, broadest first.
-        aliases: other names of levels → label key (KAI from v0.17 on).
-        only: names of the nodes that are meant to have these levels; ``None`` for all.
-    """
-
-    name: str
-    levels: tuple[str, ...]
+    name: str  # as people find it again: KAI Topology nvl72
+    levels: tuple[str, ...]  # label keys, broadest first
+    # Other names of levels → label key (KAI from v0.17 on).
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    only: frozenset[str] | None = None
+    only: frozenset[str] | None = None  # nodes that are meant to have these levels; None for all
 
     def is_for(self, node: str) -> bool:
         """Return whether the node of that name should have these levels."""
         return self.only is None or node in self.only
 
 
+# Groups of pods that must be placed together.
+
+_GROUP = re.compile(r"(?P<size>[1-9][0-9]{0,5})(x(?P<gpus>[1-9][0-9]{0,2}))?@(?P<key>\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A group that a scheduler places within one place of a level, or not at all."""
+
+    name: str  # for people: Kueue Workload ml/train
+    size: int  # pods that must run at once
+    key: str  # the level, as a label key
+    gpus: int | None = None  # whole GPUs requested by each pod
+    has_whole_nodes: bool = False  # each pod has an exclusive node, regardless of its requests
+    is_of_kai: bool = False  # placed by KAI, which has a special rule about MIG
+    # The KAI Topology with `key` as a level or an alias; None for others.
+    topology: str | None = None
+    is_label: bool = True  # `key` is certainly a label key, not a name internal to the scheduler
+
+
+def group(text: str) -> Gang:
+    """Return the group that a person writes as ``SIZE@KEY`` (nodes) or ``SIZExGPUS@KEY`` (pods)."""
+    match = _GROUP.fullmatch(text)
+    if match is None:
+        cure = "write 18@KEY for 18 nodes, or 64x1@KEY for 64 pods of one GPU each"
+        raise InputError(f"not a group: {text!r}", cure)
+    gpus = None if match["gpus"] is None else int(match["gpus"])
+    return Gang(
+        name=f"--group {text}",
+        size=int(match["size"]),
+        key=match["key"],
+        gpus=gpus,
+        has_whole_nodes=gpus is None,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as seen through its API.
+    """A cluster as seen through its API."""
 
-    Attributes:
-        nodes: with GPUs, by name.
-        prefix: of our labels.
-        topologies: the levels that schedulers use; at least one.
-        gangs: groups that must stay within one place; ``None`` if not asked for.
-        unread: unreadable facts about gangs.
-        others: names of the Nodes that are not judged, without labels about GPUs.
-        published: node name → devices published by DRA drivers; ``None`` if not asked for.
-        pools: of these devices; ``None`` if not asked for.
-        snapshots: node name → the node's hardware, if given.
-    """
-
-    nodes: tuple[ClusterNode, ...]
-    prefix: str
-    topologies: tuple[Topology, ...]
-    gangs: tuple[Gang, ...] | None = None
-    unread: tuple[Missing, ...] = ()
-    others: tuple[str, ...] = ()
+    nodes: tuple[ClusterNode, ...]  # with GPUs, by name
+    prefix: str  # of our labels
+    topologies: tuple[Topology, ...]  # that schedulers use; at least one
+    gangs: tuple[Gang, ...] | None = None  # that must stay within one place; None if not asked for
+    unread: tuple[Missing, ...] = ()  # unreadable facts about gangs
+    others: tuple[str, ...] = ()  # Nodes that are not judged, without labels about GPUs
+    # Node → devices of DRA drivers; None if not asked for.
     published: Mapping[str, tuple[PublishedDevice, ...]] | None = None
-    pools: tuple[PublishedPool, ...] | None = None
+    pools: tuple[PublishedPool, ...] | None = None  # of these devices; None if not asked for
+    # Node → its hardware, if given.
     snapshots: Mapping[str, Snapshot] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

@@ -8,8 +8,7 @@ from nodetopo.formats.fields import dig, full_name, mappings, text, whole
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubernetes import GPU_RESOURCE
 from nodetopo.tools.cluster import kinds
-from nodetopo.tools.cluster.cluster import Topology
-from nodetopo.tools.cluster.gang import Gang
+from nodetopo.tools.cluster.cluster import Gang, Topology
 from nodetopo.tools.cluster.kinds import ObjectKind
 
 # Gangs as KAI's PodGroups tell of them.
@@ -230,15 +229,11 @@ leaderworkerset_types.go."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """Topologies and gangs of the schedulers' objects.
+    """Topologies and gangs of the schedulers' objects."""
 
-    Attributes:
-        topologies: that name levels.
-        gangs: that must stay within one place; their keys are label keys if Topologies and
-            HyperNodes define them.
-    """
-
-    topologies: tuple[Topology, ...] = ()
+    topologies: tuple[Topology, ...] = ()  # that name levels
+    # That must stay within one place; their keys are label keys if Topologies and HyperNodes define
+    # them.
     gangs: tuple[Gang, ...] = ()
 
 

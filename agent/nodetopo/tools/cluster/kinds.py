@@ -17,17 +17,11 @@ _TERM = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One term.
-
-    Attributes:
-        value: required of the label; ``None`` accepts any value.
-        is_negated: whether the label must not match; a node without the label does not match, as
-            with ``kubectl``.
-    """
+    """One term."""
 
     key: str
-    value: str | None
-    is_negated: bool
+    value: str | None  # None accepts any value
+    is_negated: bool  # must not match; a node without the label does not match, as with kubectl
 
     def __str__(self) -> str:
         if self.value is None:
@@ -35,7 +29,6 @@ class Requirement:
         return f"{self.key}{'!=' if self.is_negated else '='}{self.value}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether *labels* meet the term."""
         is_so = self.key in labels if self.value is None else labels.get(self.key) == self.value
         return is_so is not self.is_negated
 
@@ -59,11 +52,7 @@ class Selector:
 
 
 def selector(text: str) -> Selector:
-    """Return the selector *text*: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas.
-
-    Raises:
-        InputError: it is none of these.
-    """
+    """Return the selector *text*: ``k=v``, ``k!=v``, ``k``, ``!k``, joined by commas."""
     requirements = []
     for term in filter(None, (term.strip() for term in text.split(","))):
         match = _TERM.fullmatch(term)
@@ -79,16 +68,11 @@ def selector(text: str) -> Selector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectKind:
-    """One kind of object.
+    """One kind of object."""
 
-    Attributes:
-        name: scheduler and kind, as people speak of it.
-        versions: of the API, newest first; the first that is served is asked.
-    """
-
-    name: str
+    name: str  # scheduler and kind, as people speak of it
     group: str
-    versions: tuple[str, ...]
+    versions: tuple[str, ...]  # newest first; the first that is served is asked
     kind: str
     plural: str
 

@@ -62,17 +62,11 @@ def check_levels(keys: Sequence[str], max_key: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotClash:
-    """Places that coincide for a scheduler that joins values with dots.
+    """Places that coincide for a scheduler that joins values with dots."""
 
-    Attributes:
-        key: of the level where they meet.
-        name: their joined values.
-        paths: their values, broadest level first; two or more.
-    """
-
-    key: str
-    name: str
-    paths: tuple[tuple[str, ...], ...]
+    key: str  # of the level where they meet
+    name: str  # their joined values
+    paths: tuple[tuple[str, ...], ...]  # their values, broadest level first; two or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,19 +144,12 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The levels of a topology.
+    """The levels of a topology."""
 
-    Attributes:
-        keys: broadest first; at least one.
-        nodes: with all of them, by name; at least one.
-        gpus: nodes with GPUs, or all without labels about GPUs.
-        remarks: omissions, with reasons.
-    """
-
-    keys: tuple[str, ...]
-    nodes: tuple[ClusterNode, ...]
-    gpus: tuple[ClusterNode, ...]
-    remarks: tuple[Remark, ...] = ()
+    keys: tuple[str, ...]  # broadest first; at least one
+    nodes: tuple[ClusterNode, ...]  # with all of them, by name; at least one
+    gpus: tuple[ClusterNode, ...]  # nodes with GPUs, or all without labels about GPUs
+    remarks: tuple[Remark, ...] = ()  # omissions, with reasons
 
     @property
     def broad(self) -> tuple[str, ...]:

@@ -54,18 +54,12 @@ def folded(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """One Node object.
+    """One Node object."""
 
-    Attributes:
-        name: of the object.
-        labels: all of them, from any writer.
-        owners: label key → the field managers that own it (``metadata.managedFields``), sorted;
-            ``None`` if unknown, as in the output of ``kubectl get -o json`` without
-            ``--show-managed-fields``.
-    """
-
-    name: str
-    labels: Mapping[str, str]
+    name: str  # of the object
+    labels: Mapping[str, str]  # all of them, from any writer
+    # Label key → the field managers that own it (`metadata.managedFields`), sorted; None if
+    # unknown, as in the output of `kubectl get -o json` without `--show-managed-fields`.
     owners: Mapping[str, tuple[str, ...]] | None = None
 
 

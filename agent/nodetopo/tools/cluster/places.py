@@ -16,17 +16,11 @@ _DIGEST_LENGTH = 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelPlace:
-    """Nodes that share the values of a level and of all broader ones.
+    """Nodes that share the values of a level and of all broader ones."""
 
-    Attributes:
-        key: of the level.
-        path: values, of the broadest level first, of this one last.
-        nodes: by name.
-    """
-
-    key: str
-    path: tuple[str, ...]
-    nodes: tuple[ClusterNode, ...]
+    key: str  # of the level
+    path: tuple[str, ...]  # values, broadest level first, this one last
+    nodes: tuple[ClusterNode, ...]  # by name
 
 
 def places(nodes: Iterable[ClusterNode], keys: Sequence[str]) -> tuple[LevelPlace, ...]:

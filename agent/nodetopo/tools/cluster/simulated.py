@@ -43,37 +43,23 @@ _ALLOCATED_AT = "2026-11-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """Nodes of one machine at one place.
+    """Nodes of one machine at one place."""
 
-    Attributes:
-        machine: a bundled machine.
-        nodes: names.
-        tiers: the place in the network, value by tier; tier-0 is the narrowest.
-        fabric: UUID of the NVLink fabric that joins the nodes; ``None`` if none does.
-        unjoined: nodes whose GPUs have not joined the fabric.
-    """
-
-    machine: str
-    nodes: tuple[str, ...]
-    tiers: Mapping[str, str]
-    fabric: str | None = None
-    unjoined: frozenset[str] = frozenset()
+    machine: str  # a bundled one
+    nodes: tuple[str, ...]  # names
+    tiers: Mapping[str, str]  # the place in the network, value by tier; tier-0 is the narrowest
+    fabric: str | None = None  # UUID of the NVLink fabric that joins the nodes; None if none does
+    unjoined: frozenset[str] = frozenset()  # nodes whose GPUs have not joined the fabric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A bundled cluster.
+    """A bundled cluster."""
 
-    Attributes:
-        about: what it is, for a list of clusters.
-        gang: pods of its largest job, one on a node; the job must stay within one narrow place.
-        scattered: GPUs of the claim that got a poor set, by index.
-    """
-
-    about: str
+    about: str  # for a list of clusters
     racks: tuple[Rack, ...]
-    gang: int
-    scattered: tuple[int, ...]
+    gang: int  # pods of its largest job, one per node, which must stay within one narrow place
+    scattered: tuple[int, ...]  # GPUs of the claim that got a poor set, by index
 
 
 def _trays(rack: int, unjoined: Iterable[int] = ()) -> Rack:
@@ -121,11 +107,7 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 
 
 def layout(name: str) -> tuple[str, Layout]:
-    """Return the bundled cluster *name*, in whatever case it is written, with its own name.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """Return the bundled cluster *name*, in whatever case it is written, with its own name."""
     wanted = name.strip().lower()
     if wanted not in LAYOUTS:
         close = closest(wanted, LAYOUTS)
@@ -155,7 +137,6 @@ class SimulatedCluster:
         return ClusterObjects(found=found, problems={})
 
     def listed(self, path: str) -> tuple[Object, ...]:
-        """Return the objects at *path*."""
         match path:
             case dra.SLICES:
                 return self.slices()
@@ -174,7 +155,6 @@ class SimulatedCluster:
         return True
 
     def version(self) -> Mapping[str, Any]:
-        """Return the release of Kubernetes."""
         return {"major": "1", "minor": "37"}
 
     @cached_property

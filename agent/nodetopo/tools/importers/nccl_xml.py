@@ -78,7 +78,7 @@ def parse_nccl_xml(text: str) -> Snapshot:
     element; NCCL writes active ones only, so each is active. An HCA without a name is called by its
     PCI address. NUMA nodes without a device are not in the file, so ``numa_nodes`` and
     ``cpu.online`` only have nodes with devices; ``numaid`` −1 is no node. Without HCAs they are
-    unknown, as a job may have used none; likewise without GPUs, with an issue (AWS's files name
+    unknown, as a job might have used none; likewise without GPUs, with an issue (AWS's files name
     only the switches; AMD's GPUs are left out).
 
     Raises:

@@ -74,11 +74,9 @@ class Element:
     children: list["Element"] = field(default_factory=list)
 
     def every(self, tag: str) -> Iterator["Element"]:
-        """Yield the children of that *tag*, in order."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> "Element | None":
-        """Return the first child of that *tag*."""
         return next(self.every(tag), None)
 
 
@@ -107,27 +105,19 @@ class FoundGpu:
 
 @dataclass(slots=True)
 class Devices:
-    """The devices of a file, in its order.
-
-    Attributes:
-        seen: how often each PCI address occurs in the file.
-        left_out: how many elements of a kind were not kept, by (subject, reason).
-    """
+    """The devices of a file, in its order."""
 
     gpus: dict[PciAddress, FoundGpu] = field(default_factory=dict)
     hcas: list[Hca] = field(default_factory=list)
     data_directs: list[DataDirect] = field(default_factory=list)
     bridges: list[PciBridge] = field(default_factory=list)
-    seen: Counter[PciAddress] = field(default_factory=Counter)
+    seen: Counter[PciAddress] = field(default_factory=Counter)  # occurrences in the file
+    # (subject, reason) → elements that were not kept
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def find_devices(parent: Element, place: TreePlace, devices: Devices) -> bool:
-    """Add every device below *parent*, a ``cpu`` or ``pci``; return whether there was one.
-
-    Raises:
-        DecodeError: an element has no PCI address, or an impossible value.
-    """
+    """Add every device below *parent*, a ``cpu`` or ``pci``; return whether there was one."""
     has_devices = False
     for nic in parent.every("nic") if parent.tag == "cpu" else ():
         # NCCL puts non-PCI devices under the first CPU, which proves nothing about their place.
@@ -312,11 +302,7 @@ def peer_kind(element: Element) -> PeerKind | None:
 
 
 def number(element: Element, name: str, low: int, high: int) -> int | None:
-    """Return a decimal attribute; None where it is missing or empty.
-
-    Raises:
-        DecodeError: not a whole number from *low* to *high*.
-    """
+    """Return a decimal attribute; None where it is missing or empty."""
     text = element.attributes.get(name, "").strip()
     if not text:
         return None
@@ -326,11 +312,7 @@ def number(element: Element, name: str, low: int, high: int) -> int | None:
 
 
 def read_address(element: Element, name: str) -> PciAddress:
-    """Return a PCI address; invented ones (``ffff:ff:01.0``) are as good as others.
-
-    Raises:
-        DecodeError: missing, or no address.
-    """
+    """Return a PCI address; invented ones (``ffff:ff:01.0``) are as good as others."""
     text = element.attributes.get(name)
     if text is None:
         raise _error(element, name, "missing")
@@ -344,9 +326,6 @@ def cpu_mask(element: Element) -> CpuSet | None:
     """Return ``affinity``: groups of 32 bits as in sysfs ``cpumap``, the highest first.
 
     None where it is missing or empty, which NCCL writes for a node that it cannot read.
-
-    Raises:
-        DecodeError: not such a mask.
     """
     text = element.attributes.get("affinity", "").strip()
     if not text:
@@ -363,11 +342,7 @@ def _error(element: Element, name: str, problem: str) -> DecodeError:
 
 
 def read_tree(text: str) -> Element:
-    """Return the root element of *text*; characters between elements and comments are dropped.
-
-    Raises:
-        DecodeError: too large, too deep, not XML, or with a document type declaration.
-    """
+    """Return the root element of *text*; characters between elements and comments are dropped."""
     if len(text) > MAX_BYTES:
         raise DecodeError("", f"larger than {MAX_BYTES >> 10} KiB", CURE)
     builder = _TreeBuilder()

@@ -68,15 +68,11 @@ _NOTHING = ("N/A", "-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """One line of the NIC legend.
-
-    Attributes:
-        hca: the RDMA device: of the row itself, or that a Data Direct function serves.
-        netdev, pci: only in the longer legend of ``topo -nic`` and ``topo -all``.
-    """
+    """One line of the NIC legend."""
 
     row: str
-    hca: str
+    hca: str  # the RDMA device of the row, or the one that a Data Direct function serves
+    # netdev, pci: only in the longer legend of `topo -nic` and `topo -all`
     netdev: str | None = None
     pci: PciAddress | None = None
 
@@ -250,7 +246,7 @@ def read_legend(lines: Iterable[str]) -> Mapping[str, tuple[LegendEntry, ...]]:
 def _without_cut_name(
     legend: Mapping[str, tuple[LegendEntry, ...]], lines: Iterable[str]
 ) -> Mapping[str, tuple[LegendEntry, ...]]:
-    """Return the *legend* of *lines* without a final name that may be truncated.
+    """Return the *legend* of *lines* without a final name that might be truncated.
 
     A name ends in a number. Otherwise it is truncated; so is a name that is the others' prefix, as
     ``mlx5`` next to ``mlx5_0`` and ``mlx5_1``, and one that another row has.

@@ -72,46 +72,32 @@ _AFFINITY_COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One device's line: its cells, and the columns after them (none on a NIC's line).
-
-    Attributes:
-        is_unclear: whether columns after the cells are truncated or ambiguous; they are empty here.
-        is_short: whether fewer columns follow the cells than in the header, including empty ones.
-    """
+    """One device's line: its cells, and the columns after them (none on a NIC's line)."""
 
     name: str
     cells: tuple[str, ...]
     cpu_affinity: str = ""
     numa_affinity: str = ""
     gpu_numa_id: str = ""
+    # Columns after the cells are truncated or ambiguous; they are empty here.
     is_unclear: bool = False
+    # Fewer columns follow the cells than in the header, including empty ones.
     is_short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The columns in order, the rows of the first ones, and the text after the rows.
-
-    Attributes:
-        rest: the lines after the rows up to a second matrix: the legends.
-        unread: the lines after the rows outside legends, including a second matrix.
-        has_second: whether a second matrix follows.
-    """
+    """The columns in order, the rows of the first ones, and the text after the rows."""
 
     devices: tuple[str, ...]
     rows: tuple[Row, ...]
-    rest: tuple[str, ...]
-    unread: tuple[str, ...]
-    has_second: bool = False
+    rest: tuple[str, ...]  # lines after the rows up to a second matrix: the legends
+    unread: tuple[str, ...]  # lines after the rows outside legends, including a second matrix
+    has_second: bool = False  # a second matrix follows
 
 
 def read_table(text: str) -> Table:
-    """Return the first matrix of *text*; final rows can be missing, as in a truncated paste.
-
-    Raises:
-        DecodeError: no matrix, or one with missing or contradicting cells; its path names the row,
-            or the row and column.
-    """
+    """Return the first matrix of *text*; final rows can be missing, as in a truncated paste."""
     raw = text.splitlines()
     if len(raw) > MAX_LINES:
         raise DecodeError("", f"{len(raw)} lines, of which {MAX_LINES} are read at most", CURE)
@@ -253,10 +239,7 @@ def _rows(
     """Read one line for each device, in the order of the columns; return them and their end.
 
     Args:
-        is_open: whether the text ends without a line end, so that its last word may be truncated.
-
-    Raises:
-        DecodeError: a malformed row, no row, or missing rows in between.
+        is_open: whether the text ends without a line end, so that its last word might be truncated.
     """
     rows: list[Row] = []
     end = last = start
@@ -306,8 +289,7 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
     """Yield the final *row* of the text, without possibly truncated parts.
 
     Args:
-        others: the rows before it.
-        is_cut: whether the last word may be truncated.
+        is_cut: whether the last word might be truncated.
     """
     shorts = [other.is_short for other in others if GPU.fullmatch(other.name)]
     has_affinities = bool(
@@ -322,7 +304,6 @@ def _last_row(row: Row, others: list[Row], *, is_cut: bool) -> Iterator[Row]:
 
 
 def _row(name: str, line: str, devices: tuple[str, ...], columns: int) -> Row:
-    """Return the row of *name* in *line*, for a header with this number of affinity *columns*."""
     words = list(re.finditer(r"\S+", line))[1:]
     if len(words) < len(devices):
         raise DecodeError(name, f"{len(words)} cells for {len(devices)} columns", CURE)
@@ -348,9 +329,6 @@ def _with_affinities(row: Row, rest: str, columns: int) -> Row:
     If all columns are filled, they are in order. Otherwise only tabs show the empty one: drivers
     print ``CPU⇥NUMA⇥⇥GPU NUMA ID``, and a NUMA affinity of ``N/A`` one tab late. If a copy has
     blanks for tabs, it is ambiguous, and the cells are still valid.
-
-    Raises:
-        DecodeError: more words than columns, so that a cell may have moved here.
     """
     words = rest.split()
     if len(words) > columns:

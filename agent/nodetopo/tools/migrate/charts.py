@@ -24,20 +24,15 @@ OTHER = "another program"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The verdict on one key.
-
-    Attributes:
-        same: values that nodetopo's manifests have already.
-        off: the rule if its value is ``false``; ``None``: the same.
-        settings: by key of nodetopo's file; ``$value`` in one is replaced by the value.
-    """
+    """The verdict on one key."""
 
     verdict: Verdict
     means: str
+    # By key of nodetopo's file; `$value` in one is replaced by the value.
     settings: Mapping[str, str] = field(default_factory=dict)
     components: tuple[str, ...] = ()
-    off: "Rule | None" = None
-    same: tuple[str, ...] = ()
+    off: "Rule | None" = None  # the rule if its value is `false`; None: the same
+    same: tuple[str, ...] = ()  # values that nodetopo's manifests have already
 
 
 class Inner(Enum):

@@ -25,47 +25,34 @@ LOST = (Verdict.DIFFERS, Verdict.NOT_SUPPORTED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The verdict on one line.
-
-    Attributes:
-        line: in the file, from 1; ``None`` for a missing line that should be there.
-        program: the configured one.
-        written: the line's text. The value is left out if it could be a secret.
-        means: the meaning of the verdict for this line.
-        settings: keys of nodetopo's configuration file with their values.
-        components: of ``deploy/daemonset/components``.
-    """
+    """The verdict on one line."""
 
     file: str
-    line: int | None
-    program: str
-    written: str
+    line: int | None  # from 1; None for a missing line that should be there
+    program: str  # that is configured
+    written: str  # the line's text, without a value that could be a secret
     verdict: Verdict
-    means: str
+    means: str  # the meaning of the verdict for this line
+    # Keys of nodetopo's configuration file with their values.
     settings: Mapping[str, str] = field(default_factory=dict)
-    components: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()  # of deploy/daemonset/components
 
     @property
     def where(self) -> str:
-        """Return ``file:line``."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """The configuration that sets nodetopo up in the same way.
+    """The configuration that sets nodetopo up in the same way."""
 
-    Attributes:
-        base: settings for every node, by NVIDIA's name: of the environment and of flags.
-        named: settings of each named configuration, by NVIDIA's name, then by its own.
-        settings: for every node, by key of nodetopo's file.
-        components: of ``deploy/daemonset/components``.
-    """
-
+    # Settings for every node, by NVIDIA's name: of the environment and of flags.
     base: dict[str, Given] = field(default_factory=dict)
+    # Settings of each named configuration, by NVIDIA's name, then by its own.
     named: dict[str, dict[str, Given]] = field(default_factory=dict)
+    # For every node, by key of nodetopo's file.
     settings: dict[str, str] = field(default_factory=dict)
-    components: set[str] = field(default_factory=set)
+    components: set[str] = field(default_factory=set)  # of deploy/daemonset/components
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,10 @@ NOTHING = "nothing is set"
 
 
 class Ledger:
-    """Findings, settings still to be judged, and the plan that they add up to.
-
-    Attributes:
-        names: every setting of NVIDIA's programs by each of its names.
-    """
+    """Findings, settings still to be judged, and the plan that they add up to."""
 
     def __init__(self) -> None:
-        self.names = known()
+        self.names = known()  # every setting of NVIDIA's programs by each of its names
         self._findings: list[Finding] = []
         self._scopes: list[list[Setting]] = []
         self._plan = Plan()
@@ -53,7 +49,6 @@ class Ledger:
         self._last_line = None
 
     def line_of(self, value: Value) -> int:
-        """Return the line of *value* in its file."""
         line = int(value.node.start_mark.line) + 1
         return line if self._last_line is None else min(line, self._last_line)
 
@@ -69,7 +64,6 @@ class Ledger:
         program: str = charts.OTHER,
         line: int | None = None,
     ) -> None:
-        """Enter the verdict on *value*."""
         self._findings.append(
             Finding(
                 file=value.file,

@@ -54,31 +54,22 @@ _COMPONENTS: Mapping[str, tuple[tuple[Callable[[Any], bool], str], ...]] = Mappi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One of NVIDIA's settings with its location.
+    """One of NVIDIA's settings with its location."""
 
-    Attributes:
-        file, line, program, written: as in :class:`Finding`.
-        given: by NVIDIA's name, one entry; empty if nothing is set.
-        problem: why NVIDIA's program would refuse the value; ``None`` if it would not.
-        is_kept: nodetopo reads this line itself, from a file of ``version: v1``.
-    """
-
+    # file, line, program, written: as in `Finding`
     file: str
     line: int
     program: str
     written: str
     name: Name
-    given: Mapping[str, Given]
+    given: Mapping[str, Given]  # by NVIDIA's name, one entry; empty if nothing is set
+    # Why NVIDIA's program would refuse the value; None if it would not.
     problem: InputError | None = None
-    is_kept: bool = False
+    is_kept: bool = False  # nodetopo reads this line itself, from a file of `version: v1`
 
 
 def judged(settings: Iterable[Setting], around: Mapping[str, Given]) -> Iterator[Finding]:
-    """Yield the verdict on each of the *settings* of one source.
-
-    Args:
-        around: settings from other sources, by NVIDIA's name.
-    """
+    """Yield the verdict on each of the *settings* of one source."""
     place = list(settings)
     own = {name: given for setting in place for name, given in setting.given.items()}
     everything = {**defaults(), **around, **own}
@@ -129,7 +120,6 @@ def missing(file: str, plan: Plan) -> Iterator[Finding]:
 
     Args:
         file: where the plugin was found first.
-        plan: with the settings.
     """
     means = {
         "device-list-strategy": (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nodetopo.formats.yaml_text import yaml_text
+from nodetopo.formats.yaml import yaml_text
 from nodetopo.kernel.settings.declare import default, key, variable
 from nodetopo.kernel.settings.nvidia.file import VERSION
 from nodetopo.kernel.settings.resolve import CHOOSING
@@ -44,11 +44,7 @@ def configurations(plan: Plan) -> Mapping[str, Mapping[str, str]]:
 
 
 def overlay(plan: Plan, *, deploy: str = "../..") -> dict[str, str]:
-    """Return the files of an overlay by name.
-
-    Args:
-        deploy: ``deploy/daemonset`` as seen from the overlay.
-    """
+    """Return the files of an overlay by name."""
     components = sorted({*plan.components, NAMED_CONFIG})
     chosen = translated(plan.base)
     variables = [

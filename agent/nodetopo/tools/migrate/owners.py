@@ -29,16 +29,11 @@ PUBLISHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Another program, told by keys of its own.
-
-    Attributes:
-        keys: dotted paths that no other form has.
-        means: what becomes of the document.
-    """
+    """Another program, told by keys of its own."""
 
     program: str
-    keys: tuple[str, ...]
-    means: str
+    keys: tuple[str, ...]  # dotted paths that no other form has
+    means: str  # what becomes of the document
     verdict: Verdict = Verdict.NOT_OURS
 
 

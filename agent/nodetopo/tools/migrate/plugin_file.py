@@ -38,11 +38,7 @@ def read_plugin_file(ledger: Ledger, root: Value, name: str) -> None:
 
 
 class _PluginFile:
-    """Goes through one file.
-
-    Attributes:
-        settings: in the file.
-    """
+    """Goes through one file."""
 
     def __init__(self, ledger: Ledger, root: Value) -> None:
         self.settings: list[Setting] = []

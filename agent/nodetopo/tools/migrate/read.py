@@ -144,7 +144,6 @@ def _form(ledger: Ledger, value: Value, form: Form | Owner, name: str) -> None:
 
 
 def _object(ledger: Ledger, value: Value, form: Form | None) -> None:
-    """Judge an object of Kubernetes."""
     kind = text_of(value.entries()["kind"])
     name = text_of(below(value, "metadata", "name"))
     spec = below(value, *_TEMPLATES.get(kind, ("spec",)))

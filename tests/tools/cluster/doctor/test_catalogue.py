@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from nodetopo.tools.cluster.cluster import group
 from nodetopo.tools.cluster.doctor.catalogue import RULES, examine, examined_to_plain
 from nodetopo.tools.cluster.doctor.rule import ClusterArea, ClusterRule
-from nodetopo.tools.cluster.gang import group
 from nodetopo.tools.node_rules import node_rules
 from scripts.generators.checks import doctor_page
 from tests.tools.cluster.examined import cluster, nodes

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from nodetopo.checks.rule import Missing, Verdict
-from nodetopo.tools.cluster.cluster import Cluster
+from nodetopo.tools.cluster.cluster import Cluster, Gang, group
 from nodetopo.tools.cluster.doctor import gangs as doctor_gangs
 from nodetopo.tools.cluster.doctor.gangs import Largest, is_closed, largest
-from nodetopo.tools.cluster.gang import Gang, group
 from nodetopo.tools.cluster.node import ClusterNode
 from tests.tools.cluster.examined import cluster, nodes, observed, result
 from tests.tools.cluster.labelled import CLUSTER, PARTITION, ZONE, with_labels, without

@@ -29,16 +29,11 @@ class ClaimReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """One result of an allocation.
+    """One result of an allocation."""
 
-    Attributes:
-        request: of the claim; with a subrequest after a slash if it had alternatives.
-        is_admin: whether it is for administration, alongside other users of the device.
-    """
-
-    request: str
+    request: str  # of the claim; request/subrequest if it had alternatives
     device: str
-    is_admin: bool = False
+    is_admin: bool = False  # for administration, alongside other users of the device
 
 
 ReadClaim: TypeAlias = Callable[[ClaimReference], tuple[AllocatedDevice, ...]]
@@ -67,11 +62,7 @@ def claim_reader(connect: Connect, pool: str) -> ReadClaim:
 
 
 def allocated(body: Object, claim: ClaimReference, pool: str) -> tuple[AllocatedDevice, ...]:
-    """Return the devices allocated to *claim*, with the object *body*, from our *pool*, in order.
-
-    Raises:
-        InputError: it is another claim of that name, or has no allocation.
-    """
+    """Return the devices of *pool* allocated to *claim*, whose object is *body*, in order."""
     if text(body, "metadata", "uid") != claim.uid:
         raise InputError(
             f"the claim {claim} was made anew: its uid is not {claim.uid}",

@@ -30,24 +30,16 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDevice:
-    """A device of a prepared claim.
-
-    Attributes:
-        uuids: of the GPUs or the MIG device behind it.
-        gpus: ids of the GPUs behind it.
-        cdi: the names by which the container runtime resolves it.
-        is_part: whether it is a MIG device.
-        is_admin: whether it is for administration, alongside other users of the device.
-    """
+    """A device of a prepared claim."""
 
     request: str
     pool: str
     device: str
-    uuids: tuple[str, ...]
-    gpus: tuple[str, ...]
-    cdi: tuple[str, ...]
-    is_part: bool = False
-    is_admin: bool = False
+    uuids: tuple[str, ...]  # of the GPUs or the MIG device behind it
+    gpus: tuple[str, ...]  # ids of the GPUs behind it
+    cdi: tuple[str, ...]  # names by which the container runtime resolves it
+    is_part: bool = False  # a MIG device
+    is_admin: bool = False  # for administration, alongside other users of the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +54,10 @@ class PreparedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedClaims:
-    """The content of the file.
-
-    Attributes:
-        is_complete: whether no earlier claim can be missing, because a file was lost.
-    """
+    """The content of the file."""
 
     claims: tuple[PreparedClaim, ...]
-    is_complete: bool = True
+    is_complete: bool = True  # no earlier claim can be missing, because a file was lost
 
 
 def claims_document(path: Path, pool: str) -> StateFile[SavedClaims]:
@@ -86,15 +74,10 @@ def claims_document(path: Path, pool: str) -> StateFile[SavedClaims]:
 
 
 class ClaimsFile:
-    """The prepared claims of one node in the file *path*; for one thread at a time.
-
-    Attributes:
-        is_complete: whether all prepared claims are known.
-    """
+    """The prepared claims of one node in the file *path*; for one thread at a time."""
 
     def __init__(self, path: Path, pool: str) -> None:
-        """Read nothing yet."""
-        self.is_complete = True
+        self.is_complete = True  # all prepared claims are known
         self._file = claims_document(path, pool)
         self._lock = path.with_name(LOCK)
         self._seen: sockets.Identity | None = None
@@ -103,11 +86,7 @@ class ClaimsFile:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from changing the file.
-
-        Raises:
-            UnreadableError: the lock cannot be had.
-        """
+        """Keep other processes from changing the file."""
         try:
             self._lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             descriptor = os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -158,9 +137,6 @@ class ClaimsFile:
         """Replace the content of the file, unless a newer release wrote it.
 
         A file that could not be read is read first, by :meth:`news`.
-
-        Raises:
-            UnreadableError: the file cannot be written, and is unchanged.
         """
         content = SavedClaims(claims=tuple(claims.values()), is_complete=self.is_complete)
         problem = None if self._is_newer else self._file.write(content)

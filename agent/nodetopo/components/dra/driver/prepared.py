@@ -53,12 +53,7 @@ Refusal: TypeAlias = Callable[[Sequence[BackingDevices]], str | None]
 
 
 class PreparedClaims:
-    """The prepared claims of one node; any thread can call it.
-
-    Attributes:
-        on_change: called by any thread after a change.
-        is_off: whether the node has stopped publishing, so that no claim is prepared.
-    """
+    """The prepared claims of one node; any thread can call it."""
 
     def __init__(
         self,
@@ -89,8 +84,8 @@ class PreparedClaims:
         self._give_up_s = give_up_s
         self._lock = Condition()
         self._claims: Mapping[str, PreparedClaim] = MappingProxyType({})
-        self.on_change: Callable[[], None] = lambda: None
-        self.is_off = False
+        self.on_change: Callable[[], None] = lambda: None  # called by any thread after a change
+        self.is_off = False  # the node has stopped publishing; no claim is prepared
         self.refresh()
 
     @property
@@ -117,7 +112,6 @@ class PreparedClaims:
         return self._file is None or self._file.is_complete
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return the notice about the file since the last call, and forget it."""
         return () if self._file is None else self._file.notices()
 
     def refresh(self) -> None:
@@ -181,11 +175,7 @@ class PreparedClaims:
         return True
 
     def _added(self, wanted: PreparedClaim, until: float) -> PreparedClaim:
-        """Keep *wanted* once no other claim has a GPU of it; return the kept claim.
-
-        Raises:
-            AgentError: another claim holds a GPU for too long, or the file cannot be written.
-        """
+        """Keep *wanted* once no other claim has a GPU of it; return the kept claim."""
         with self._lock:
             while True:
                 with self._exclusive():
@@ -202,11 +192,7 @@ class PreparedClaims:
                 self._lock.wait(min(left, LOOK_S))
 
     def _devices(self, results: Sequence[AllocatedDevice]) -> tuple[PreparedDevice, ...]:
-        """Return the devices of the *results* of an allocation on this node.
-
-        Raises:
-            AgentError: a device is missing, or must not be given out.
-        """
+        """Return the devices of the *results* of an allocation on this node."""
         found, to_use = [], []
         for result in results:
             backing = self._backing(result.device)
@@ -242,7 +228,7 @@ class PreparedClaims:
     def _unknown_claim(
         self, claim: ClaimReference, devices: Sequence[PreparedDevice]
     ) -> str | None:
-        """Return why a claim that is not known may have a GPU of *devices*; ``None`` if none has.
+        """Return why a claim that is not known might have a GPU of *devices*; ``None`` if none has.
 
         A device that this node no longer has can be any GPU's.
         """

@@ -58,29 +58,23 @@ FINISH_S = 0.3
 
 
 class DraRegistrar(registration.RegistrationServicer):
-    """Answers a kubelet's questions about a new socket.
-
-    Attributes:
-        is_registered: whether the latest kubelet has registered the driver.
-        problem: its reason for a refusal; ``None`` before its first answer and after a success.
-    """
+    """Answers a kubelet's questions about a new socket."""
 
     def __init__(self) -> None:
-        self.is_registered = False
+        self.is_registered = False  # the latest kubelet has registered the driver
         self.registrations = 0
+        # Reason of its refusal; None before its first answer and after a success.
         self.problem: str | None = None
 
     def GetInfo(  # noqa: N802 - the service's own name
         self, request: registration_pb.InfoRequest, context: grpc.ServicerContext
     ) -> registration_pb.PluginInfo:
-        """Return the driver's name and services."""
         del request, context
         return registration_pb.PluginInfo(type=TYPE, name=DRIVER, supported_versions=SERVICES)
 
     def NotifyRegistrationStatus(  # noqa: N802 - the service's own name
         self, request: registration_pb.RegistrationStatus, context: grpc.ServicerContext
     ) -> registration_pb.RegistrationStatusResponse:
-        """Remember the result."""
         del context
         log = structlog.get_logger()
         self.is_registered = request.plugin_registered
@@ -98,7 +92,6 @@ class DraServer:
     """Serves on a socket in *directory*, from :meth:`keep_up` to :meth:`stop`."""
 
     def __init__(self, directory: Path, servicer: DraServicer, health: DeviceHealth) -> None:
-        """Serve nothing yet."""
         self.registrar = DraRegistrar()
         self._path = directory / f"{DRIVER}-{token_hex(3)}-reg.sock"
         self._servicer = servicer
@@ -230,5 +223,4 @@ class _Pooled:
         self.experimental_thread_pool = pool
 
     def __call__(self, request: Any, context: Any) -> Any:
-        """Answer *request*."""
         return self._call(request, context)

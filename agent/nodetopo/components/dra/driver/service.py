@@ -147,7 +147,6 @@ class DeviceHealth:
         self._is_ended = False
 
     def begin(self) -> None:
-        """Let streams begin."""
         self._is_ended = False
 
     def end(self) -> None:
@@ -227,7 +226,6 @@ class HealthV1Alpha1(health_alpha.DRAResourceHealthServicer):
         request: dra_health_pb2.NodeWatchResourcesRequest,
         context: grpc.ServicerContext,
     ) -> Iterator[dra_health_pb2.NodeWatchResourcesResponse]:
-        """Stream until the client leaves."""
         del request
         return self._health.stream(dra_health_pb2, context)
 

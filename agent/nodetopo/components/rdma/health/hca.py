@@ -59,53 +59,37 @@ _SAID = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaSighting:
-    """One reading of one HCA.
-
-    Attributes:
-        states: the state of each port, by number; ``None`` for an unreadable port.
-        is_silent: its driver cannot reach the firmware: reading a port's state fails although the
-            function is not restricted.
-    """
+    """One reading of one HCA."""
 
     name: str
     presence: Presence
-    states: tuple[str | None, ...] = ()
+    states: tuple[str | None, ...] = ()  # by port; None for an unreadable port
+    # Its driver cannot reach the firmware: reading a port's state fails although the function is
+    # not restricted.
     is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaFault:
-    """The reason for not handing out an HCA.
+    """The reason for not handing out an HCA."""
 
-    Attributes:
-        reason: CamelCase, of the verdict.
-        said: for a person, a sentence without its full stop.
-    """
-
-    reason: str
-    said: str
+    reason: str  # CamelCase
+    said: str  # for a person, a sentence without full stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaRules:
-    """The numbers of the protocol; times in seconds.
+    """The numbers of the protocol; times in seconds."""
 
-    Attributes:
-        confirm_s: how long a fault must last, over at least two readings, before the HCA is
-            Unhealthy. Retraining a link and a takeover by another subnet manager finish in this
-            time, and with a reading every five seconds a port that is down leaves the device list
-            within ten.
-        recovery_s: how long a port must be up before the HCA is Healthy again; as for GPUs.
-        flaps: number of falls within *flap_s* beyond which each doubles *recovery_s*, at least a
-            minute.
-        most_recovery_s: the limit of that doubling, which keeps an HCA to seven falls an hour.
-    """
-
+    # How long a fault must last, over at least two readings, before the HCA is Unhealthy.
+    # Retraining a link and a takeover by another subnet manager finish in this time, and with a
+    # reading every five seconds a port that is down leaves the device list within ten.
     confirm_s: float = 4.0
-    recovery_s: float = 60.0
+    recovery_s: float = 60.0  # up for this long before the HCA is Healthy again; as for GPUs
+    # Number of falls within `flap_s` beyond which each doubles `recovery_s`, at least a minute.
     flaps: int = 3
     flap_s: float = 3600.0
-    most_recovery_s: float = 1800.0
+    most_recovery_s: float = 1800.0  # the limit of that doubling: seven falls an hour
 
     def hold_s(self, falls: int) -> float:
         """Return how long an HCA with so many falls within *flap_s* must be well."""
@@ -118,22 +102,15 @@ class HcaRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HcaRecord:
-    """One HCA.
+    """One HCA."""
 
-    Attributes:
-        name: as last known.
-        fault: why it is Unhealthy; ``None`` if it is Healthy.
-        suspect: another fault than *fault* that was read last.
-        suspect_since: when a Healthy HCA was first read with a fault.
-        well_since: the first reading of an unbroken row without a fault, of an Unhealthy HCA.
-        falls: when it turned Unhealthy, oldest first, those within ``flap_s`` of the last.
-    """
-
-    name: str
-    fault: HcaFault | None = None
-    suspect: HcaFault | None = None
-    suspect_since: float | None = None
+    name: str  # as last known
+    fault: HcaFault | None = None  # why it is Unhealthy; None if Healthy
+    suspect: HcaFault | None = None  # read last, if it differs from `fault`
+    suspect_since: float | None = None  # first reading of a Healthy HCA with a fault
+    # Of an Unhealthy HCA, the first reading of an unbroken row without a fault.
     well_since: float | None = None
+    # When it turned Unhealthy, oldest first, those within `flap_s` of the last.
     falls: tuple[float, ...] = ()
 
 
@@ -176,7 +153,6 @@ def is_unsettled(state: HcaState) -> bool:
 
 
 def view(state: HcaState, rules: HcaRules) -> HcaHealthView:
-    """Return the verdicts that follow from *state*."""
     return MappingProxyType({key: _verdict(record, rules) for key, record in state.items()})
 
 

@@ -89,10 +89,6 @@ class HcaHealthMonitor:
         file: keeps HCAs and verdicts across restarts; ``None`` keeps them in memory.
         clock: monotonic seconds since boot, the same in every process.
         on_change: called after :attr:`view` changed, by the thread that changed it.
-
-    Attributes:
-        on_other_hcas: called when RDMA devices have been added, removed or renamed since the last
-            scan, so that another scan would show it.
     """
 
     def __init__(
@@ -108,6 +104,8 @@ class HcaHealthMonitor:
         self._probe = probe
         self._clock = clock
         self._on_change = on_change
+        # Called when RDMA devices have been added, removed or renamed since the last scan, so that
+        # another scan would show it.
         self.on_other_hcas: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._file = file
@@ -161,7 +159,7 @@ class HcaHealthMonitor:
         """Take the result of a scan: the HCAs and their names.
 
         The scan also gives the first verdict on new HCAs, and on those of the file. Verdicts on
-        others come only from a look, as a scan may be old; without a probe, every scan gives
+        others come only from a look, as a scan might be old; without a probe, every scan gives
         verdicts. A repeated snapshot changes nothing.
         """
         with self._lock:
@@ -283,6 +281,5 @@ class HcaLoop(PeriodicLoop):
         self._monitor = monitor
 
     def step(self) -> float:
-        """Look once."""
         self._monitor.look()
         return self._monitor.pause_s

@@ -62,22 +62,18 @@ def _home(known: KnownHca) -> str:
 
 
 class HcaProbe:
-    """Looks at the HCAs below *sysfs*; one thread at a time.
-
-    Attributes:
-        listing: the names in ``/sys/class/infiniband`` at the last look; ``None`` before it, and
-            where they could not be read.
-    """
+    """Looks at the HCAs below *sysfs*; one thread at a time."""
 
     def __init__(self, sysfs: Path) -> None:
         self._sysfs = sysfs
         self._class = sysfs / "class" / "infiniband"
         self._refused: set[str] = set()
         self._is_silent = False
+        # The names in `/sys/class/infiniband` at the last look; None before it, and where they
+        # could not be read.
         self.listing: frozenset[str] | None = None
 
     def look(self, known: Sequence[KnownHca]) -> Mapping[str, HcaSighting]:
-        """Return the sightings of the *known* HCAs, by key."""
         listing = self._names()
         if listing != self.listing:
             self._refused.clear()  # a new driver can refuse less

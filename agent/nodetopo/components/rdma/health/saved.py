@@ -23,14 +23,11 @@ HCAS_FILE = "hcas.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedHcas:
-    """What outlives the process.
+    """What outlives the process."""
 
-    Attributes:
-        known: the HCAs, lost ones included, without what every scan reads anew.
-        records: their verdicts, by key, without those on which nothing is to be said.
-    """
-
+    # Lost ones included, without what every scan reads again.
     known: Annotated[tuple[KnownHca, ...], Count(0, MAX_HCAS)] = ()
+    # By key, without those on which nothing is to be said.
     records: Mapping[str, HcaRecord] = field(default_factory=dict)
 
 

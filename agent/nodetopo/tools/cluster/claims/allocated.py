@@ -33,12 +33,7 @@ _PARTITION = re.compile(r".*/partition[0-9]+")
 
 
 class Allocated:
-    """A claim with the devices of its node.
-
-    Attributes:
-        given: its devices.
-        gpus: the positions of the GPUs behind them, ascending.
-    """
+    """A claim with the devices of its node."""
 
     def __init__(
         self,
@@ -56,10 +51,10 @@ class Allocated:
         self._devices = {device.key: device for device in published}
         self._behind = {device.key: gpus_of(device, self._machine) for device in published}
         self.given = tuple(map(self._given, results_of(claim)))
+        # Positions of the GPUs behind its devices, ascending.
         self.gpus = tuple(sorted({gpu for each in self.given for gpu in each.gpus}))
 
     def explained(self, node: str | None) -> Explained:
-        """Return the explanation of the claim."""
         gone = ["/".join(each.key) for each in self.given if each.published is None]
         unknown = [f"{name} is in no slice of its node" for name in gone]
         explained = Explained(
@@ -169,7 +164,6 @@ class Allocated:
         )
 
     def _asking(self) -> list[Request]:
-        """Return the requests that got GPUs."""
         own = {each.request for each in self.given if each.gpus}
         return [request for request in self._requests if request.name in own]
 
@@ -221,7 +215,6 @@ class Allocated:
                 yield hca, None, None
 
     def _why(self, better: Set, free: Sequence[int]) -> Iterator[str]:
-        """Yield why the allocator did not take the *better* set."""
         yield "the allocator compares no sets: it takes the first devices that meet the claim"
         for request in self._asking():
             path = request.name if request.matched is None else f"{request.name}/{request.matched}"

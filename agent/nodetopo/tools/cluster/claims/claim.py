@@ -32,60 +32,38 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A device of a claim.
+    """A device of a claim."""
 
-    Attributes:
-        request: its request, without the alternative.
-        gpus: the positions in the snapshot of the GPUs behind it.
-        hca: the position of the HCA, if it is one.
-        published: ``None`` if no slice has the device any longer.
-    """
-
-    request: str
+    request: str  # without the alternative
     key: DeviceKey
-    gpus: tuple[int, ...]
-    hca: int | None
-    published: PublishedDevice | None
+    gpus: tuple[int, ...]  # positions in the snapshot of the GPUs behind it
+    hca: int | None  # position of the HCA, if it is one
+    published: PublishedDevice | None  # None if no slice has the device any longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request of a claim.
-
-    Attributes:
-        device_classes: of its alternatives, each once.
-        count: devices; of the alternative that matched, or of the first; ``None`` for all.
-        alternatives: names of its alternatives in their order; empty for a plain one.
-        matched: the alternative chosen by the allocator; ``None`` for a plain request, or while it
-            waits.
-        has_selectors: whether CEL narrows the devices, in addition to the class.
-        tolerates: whether it has tolerations, which are not compared with taints here.
-        is_admin: whether it requests admin access: to devices regardless of other users.
-        capacity: requested of shared devices, in base units.
-    """
+    """A request of a claim."""
 
     name: str
-    device_classes: tuple[str, ...]
-    count: int | None
-    alternatives: tuple[str, ...]
-    matched: str | None
-    has_selectors: bool
-    tolerates: bool
-    is_admin: bool = False
+    device_classes: tuple[str, ...]  # of its alternatives, each once
+    count: int | None  # devices of the alternative that matched, or of the first; None for all
+    alternatives: tuple[str, ...]  # names in order; empty for a plain request
+    matched: str | None  # chosen by the allocator; None for a plain request, or while it waits
+    has_selectors: bool  # CEL narrows the devices, in addition to the class
+    tolerates: bool  # has tolerations, which are not compared with taints here
+    is_admin: bool = False  # requests devices regardless of other users
+    # Requested of shared devices, in base units.
     capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """Known facts about pools, except their devices.
+    """Known facts about pools, except their devices."""
 
-    Attributes:
-        known: pools of the cluster; devices of incomplete pools are not allocated.
-        unplaced: pools whose reachable nodes are unknown.
-    """
-
+    # Of the cluster; devices of incomplete pools are not allocated.
     known: tuple[PublishedPool, ...] = ()
-    unplaced: tuple[PublishedPool, ...] = ()
+    unplaced: tuple[PublishedPool, ...] = ()  # whose reachable nodes are unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,24 +76,18 @@ class Set:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Why a request cannot be met on one node.
-
-    Attributes:
-        wanted: devices that the request asks for; ``None`` for all of a node.
-        free, in_use, tainted: devices of its driver on the node, each counted once.
-        largest: the most free devices with an equal value of an attribute that the claim matches,
-            by attribute.
-        holders: who has those in use: namespace and name of claims, sorted.
-    """
+    """Why a request cannot be met on one node."""
 
     node: str
     request: str
-    wanted: int | None
+    wanted: int | None  # devices that the request asks for; None for all of a node
+    # free, in_use, tainted: devices of its driver on the node, each counted once
     free: int
     in_use: int
     tainted: int
+    # Attribute that the claim matches → most free devices with an equal value.
     largest: Mapping[str, int]
-    holders: tuple[str, ...]
+    holders: tuple[str, ...]  # who has those in use: namespace/name of claims, sorted
 
     @property
     def is_enough(self) -> bool:
@@ -126,36 +98,22 @@ class Lack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """The explanation of a claim.
+    """The explanation of a claim."""
 
-    Attributes:
-        claim: ``namespace/name``.
-        node: of its devices; ``None`` while it waits, or if they are not on a single node.
-        given: its devices in the order of the status; *gpus* and *hcas* are behind them.
-        free: GPUs that were free for it, its own included, by position; empty without GPUs.
-        was: its set; ``None`` if it has no GPU, or the machine lacks them.
-        best: the best set that was free; ``None`` as above.
-        nearest: the nearest GPU of the claim to each of its HCAs: position and distance; ``None``
-            if unknown.
-        why: sentences, the most important first.
-        cures: changes to make, the best first.
-        lacks: for a claim that waits, by node and request.
-        unknown: missing facts.
-    """
-
-    claim: str
+    claim: str  # namespace/name
     verdict: Verdict
-    node: str | None
+    node: str | None  # of its devices; None while it waits, or if they are not on a single node
     requests: tuple[Request, ...]
-    given: tuple[Given, ...] = ()
-    free: tuple[int, ...] = ()
-    was: Set | None = None
-    best: Set | None = None
+    given: tuple[Given, ...] = ()  # in the order of the status; `gpus` and `hcas` are behind them
+    free: tuple[int, ...] = ()  # positions of GPUs that were free for it, its own included
+    was: Set | None = None  # its set; None if it has no GPU, or the machine lacks them
+    best: Set | None = None  # the best set that was free; None as above
+    # The nearest GPU of the claim to each of its HCAs: position and distance.
     nearest: tuple[tuple[int, int | None, Closeness | None], ...] = ()
-    why: tuple[str, ...] = ()
-    cures: tuple[str, ...] = ()
-    lacks: tuple[Lack, ...] = ()
-    unknown: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()  # sentences, the most important first
+    cures: tuple[str, ...] = ()  # changes to make, the best first
+    lacks: tuple[Lack, ...] = ()  # of a claim that waits, by node and request
+    unknown: tuple[str, ...] = ()  # missing facts
 
     @property
     def gpus(self) -> tuple[int, ...]:

@@ -33,8 +33,6 @@ def explained(
     """Return the outcome of *claim*, with reasons.
 
     Args:
-        claim: a ResourceClaim.
-        published: the devices of each node.
         others: the other claims of the cluster; can include the claim itself. ``None`` if unknown:
             then all published devices count as free.
         machine: the claim's node; ``None`` if unknown, or while the claim waits.

@@ -116,7 +116,6 @@ class _Lacks:
     def of(
         self, requests: Sequence[Request], published: Mapping[str, Sequence[PublishedDevice]]
     ) -> Iterator[Lack]:
-        """Yield a node's devices for each of *requests*."""
         for request in requests:
             for node, devices in published.items():
                 own = [device for device in devices if may_match(device, request)]

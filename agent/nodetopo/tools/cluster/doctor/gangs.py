@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from nodetopo.checks.rule import Finding, Missing, Severity
 from nodetopo.model.digits import is_digits
 from nodetopo.model.kubernetes import MIG_RESOURCES, go_bool
-from nodetopo.tools.cluster.cluster import Cluster
+from nodetopo.tools.cluster.cluster import Cluster, Gang
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
     ClusterRule,
     cluster_rule,
 )
-from nodetopo.tools.cluster.gang import Gang
 from nodetopo.tools.cluster.node import ClusterNode, folded
 
 COUNT = "nvidia.com/gpu.count"
@@ -34,19 +33,12 @@ _ANY = 10**_MAX_DIGITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Largest:
-    """The place of a level that fits the most pods of a gang.
+    """The place of a level that fits the most pods of a gang."""
 
-    Attributes:
-        value: of the level; ``None`` if no node has the level.
-        nodes: number of its nodes open to the gang.
-        pods: number of pods of the gang that fit, by labels.
-        is_certain: whether no place can fit more.
-    """
-
-    value: str | None
-    nodes: int
-    pods: int
-    is_certain: bool
+    value: str | None  # of the level; None if no node has the level
+    nodes: int  # open to the gang
+    pods: int  # of the gang that fit, by labels
+    is_certain: bool  # no place can fit more
 
 
 def largest(cluster: Cluster, gang: Gang) -> Largest:

@@ -83,7 +83,6 @@ def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
     reference="https://github.com/NVIDIA/KAI-Scheduler/tree/v0.12.0/pkg/scheduler/plugins/topology",
 )
 def empty_levels(cluster: Cluster) -> ClusterJudgement:
-    """Look for levels with an empty value."""
     for key in cluster.level_keys:
         names = [node.name for node in cluster.nodes if node.labels.get(key) == ""]
         if names:

@@ -27,18 +27,14 @@ class ClusterArea(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRule(Claim):
-    """A claim about a cluster.
-
-    Attributes:
-        judge: yields violations and missing inputs; labels are always known.
-    """
+    """A claim about a cluster."""
 
     area: ClusterArea
+    # Yields violations and missing inputs; labels are always known.
     judge: Callable[[Cluster], ClusterJudgement]
 
     @property
     def command(self) -> str:
-        """The command that runs it."""
         return "doctor"
 
     @property

@@ -68,16 +68,7 @@ class Alternative:
 
 
 class Layout:
-    """The selectable GPUs of a node, with the placement score of each set of them.
-
-    Attributes:
-        everyone: the claimable GPUs: neither lost nor divided into MIG devices, and with a PCI
-            address; a mask of positions in the snapshot.
-        places: the GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left
-            out unless all GPUs are known to have it.
-        shared: the subset that a claim can match: *matchable* attributes, published by the driver.
-        near: the GPUs that can have a NIC on their NUMA node; all where that makes no difference.
-    """
+    """The selectable GPUs of a node, with the placement score of each set of them."""
 
     def __init__(
         self,
@@ -89,6 +80,8 @@ class Layout:
         self._snapshot = snapshot
         self._values: dict[int, int] = {}
         self._ranks: dict[int, tuple[int, ...]] = {}
+        # The claimable GPUs: neither lost nor divided into MIG devices, and with a PCI address; a
+        # mask of positions in the snapshot.
         self.everyone = sum(
             1 << at
             for at, gpu in enumerate(snapshot.gpus)
@@ -96,6 +89,8 @@ class Layout:
             and not gpu.is_lost
             and not (gpu.mig is not None and gpu.mig.is_enabled)
         )
+        # The GPUs of each NUMA node and PCIe root, by attribute; masks. An attribute is left out
+        # unless all GPUs are known to have it.
         self.places = {
             name: masks
             for name, of in (
@@ -104,15 +99,16 @@ class Layout:
             )
             if (masks := _equal(of, self.everyone))
         }
+        # The subset that a claim can match: `matchable` attributes, published by the driver.
         self.shared = {name: it for name, it in self.places.items() if name in matchable}
         near = self.everyone & sum(
             1 << at for at, gpu in enumerate(snapshot.gpus) if gpu.numa_node in nic_nodes
         )
+        # The GPUs that can have a NIC on their NUMA node; all where that makes no difference.
         self.near = near or self.everyone
 
     @cached_property
     def terms(self) -> Terms:
-        """The terms of placement."""
         return Terms(facts(self._snapshot))
 
     @cached_property
@@ -273,7 +269,6 @@ class _List:
         return best, place, new
 
     def _cost(self, each: Alternative) -> dict[int, float]:
-        """Return what *each* costs in the states that it can be satisfied in."""
         known = self._costs.get(each)
         if known is None:
             known = {}

@@ -33,32 +33,19 @@ _CPU_IDS = (NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One way to get the GPUs of a claim.
-
-    Attributes:
-        request: without its name.
-        count: number of GPUs.
-        match: the attribute shared by its GPUs.
-        is_near: whether NICs and CPUs must be near its GPUs.
-        has_nics: whether the NICs must be.
-        among: the GPUs that it can get; ``None`` for sets of our driver.
-    """
+    """One way to get the GPUs of a claim."""
 
     name: str
-    request: Mapping[str, Any]
-    count: int
-    match: str | None = None
-    is_near: bool = True
-    has_nics: bool = True
-    among: int | None = None
+    request: Mapping[str, Any]  # without its name
+    count: int  # number of GPUs
+    match: str | None = None  # the attribute shared by its GPUs
+    is_near: bool = True  # NICs and CPUs must be near its GPUs
+    has_nics: bool = True  # whether the NICs must be
+    among: int | None = None  # GPUs that it can get; None for sets of our driver
 
 
 class Claims:
-    """The claims for one machine.
-
-    Attributes:
-        most: GPUs of the largest claim.
-    """
+    """The claims for one machine."""
 
     def __init__(self, snapshot: Snapshot, offered: Offered, options: ClaimOptions) -> None:
         self._snapshot = snapshot
@@ -76,7 +63,7 @@ class Claims:
         if not count:
             cure = "name a source with PCI addresses: a snapshot, or ResourceSlices"
             raise InputError("no GPU with a PCI address to claim", cure)
-        self.most = min(count, self._most_results())
+        self.most = min(count, self._most_results())  # GPUs of the largest claim
 
     def _most_results(self) -> int:
         """Return the most GPUs that fit into a claim, with their accompanying devices."""
@@ -92,7 +79,7 @@ class Claims:
 
     @property
     def numa_sizes(self) -> tuple[int, ...]:
-        """How many GPUs each NUMA node has; empty where that is not known of all."""
+        """How many GPUs each NUMA node has; empty if unknown of all."""
         masks = self._layout.places.get(NUMA_NODE, ())
         return tuple(mask.bit_count() for mask in masks)
 
@@ -124,11 +111,6 @@ class Claims:
         return not snapshot.data_directs and not is_virtual
 
     def spec(self, size: int) -> Mapping[str, Any]:
-        """Return the claim for *size* GPUs.
-
-        Raises:
-            InputError: the machine has fewer, or a claim cannot hold as many.
-        """
         if not 1 <= size <= self.most:
             raise InputError(f"cannot claim {size} GPUs", f"this machine allows 1 to {self.most}")
         is_paired = self._options.nic_driver is not None and self.has_pairs

@@ -15,37 +15,23 @@ PLAIN = CLAIM_FORMS[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimOptions:
-    """The user's choices about claims.
+    """The user's choices about claims."""
 
-    Attributes:
-        name: begins the name of every object.
-        prefix: of our annotations.
-        form: one of :data:`CLAIM_FORMS`.
-        sizes: GPUs of a claim; empty for 1, 2, 4, 8 and so on, and the whole node.
-        driver: of the claimed GPUs.
-        device_class: of the GPUs; ``None`` for the driver's default.
-        nic_driver: of the NICs in each claim; ``None`` for no NICs.
-        cpu_driver: of the CPUs in each claim; ``None`` for no CPUs.
-        cpus: CPUs for each GPU.
-        namespace: of the templates; ``None`` for the client's own.
-        release: of the cluster; ``None`` if unknown.
-    """
-
-    name: str = DEFAULT_NAME
-    prefix: str = DEFAULT_PREFIX
-    form: str = CLAIM_FORMS[0]
+    name: str = DEFAULT_NAME  # begins the name of every object
+    prefix: str = DEFAULT_PREFIX  # of our annotations
+    form: str = CLAIM_FORMS[0]  # one of `CLAIM_FORMS`
+    # GPUs of a claim; empty for 1, 2, 4, 8 and so on, and the whole node.
     sizes: tuple[int, ...] = ()
-    driver: str = NVIDIA_DRIVER
-    device_class: str | None = None
-    nic_driver: str | None = None
-    cpu_driver: str | None = None
-    cpus: int = 8
-    namespace: str | None = None
-    release: tuple[int, int] | None = None
+    driver: str = NVIDIA_DRIVER  # of the claimed GPUs
+    device_class: str | None = None  # of the GPUs; None for the driver's default
+    nic_driver: str | None = None  # None for no NICs in claims
+    cpu_driver: str | None = None  # None for no CPUs in claims
+    cpus: int = 8  # for each GPU
+    namespace: str | None = None  # of the templates; None for the client's own
+    release: tuple[int, int] | None = None  # of the cluster
 
     @property
     def drivers(self) -> Drivers:
-        """Whose devices are claimed."""
         return Drivers(gpus=self.driver, nics=self.nic_driver, cpus=self.cpu_driver)
 
     @property

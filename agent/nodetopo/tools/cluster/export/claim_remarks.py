@@ -62,7 +62,6 @@ def shape_remarks(
 
 
 def use_remarks(options: ClaimOptions) -> Iterator[Remark]:
-    """Yield how to use the claims."""
     if options.form != PLAIN:
         yield hint("Kueue and KAI refuse alternatives: for them use --form plain")
     if options.driver == DRIVER and options.form == PLAIN:
@@ -149,7 +148,6 @@ def _set_remarks(shape: Shape, specs: Specs, options: ClaimOptions) -> Iterator[
 def _nic_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
-    """Yield remarks on the NICs."""
     snapshot = shape.snapshot
     if not snapshot.hcas:
         yield warning(f"{shape.title}: no RDMA NIC is known there: its claims wait for ever")
@@ -183,7 +181,6 @@ def _nic_remarks(
 def _cpu_remarks(
     shape: Shape, claims: Claims, specs: Specs, options: ClaimOptions
 ) -> Iterator[Remark]:
-    """Yield remarks on the CPUs."""
     offered, driver = shape.offered, options.cpu_driver or ""
     cores = offered.cores
     if cores is None:

@@ -34,9 +34,6 @@ def claim_spec(snapshot: Snapshot, size: int, *, driver: str = NVIDIA_DRIVER) ->
 
     Its request has alternatives, the best first, the last any *size* GPUs; without a choice it is a
     plain one.
-
-    Raises:
-        InputError: no GPU of the machine can be claimed by its PCI address, or not as many.
     """
     shape = shape_of(snapshot, Drivers(gpus=driver))
     return Claims(snapshot, shape.offered, ClaimOptions(driver=driver)).spec(size)

@@ -14,31 +14,23 @@ MAX_KEY = 316
 
 
 def always(_options: ExportOptions) -> bool:
-    """Return true."""
     return True
 
 
 def never(_options: ExportOptions) -> bool:
-    """Return false."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One consumer.
+    """One consumer."""
 
-    Attributes:
-        name: in ``--for``.
-        build: makes its objects; remarks in its answer are specific to it.
-        max_key: most characters of a level's key.
-        joins_by_dots: whether it names a place by its dot-joined values.
-        merges: whether it treats equal values as the same place everywhere.
-    """
-
-    name: str
+    name: str  # in --for
+    # Remarks in its answer are specific to the consumer.
     build: Callable[[Choice, ExportOptions], Exported]
-    max_key: int = MAX_KEY
-    joins_by_dots: bool = False
+    max_key: int = MAX_KEY  # most characters of a level's key
+    joins_by_dots: bool = False  # names a place by its dot-joined values
+    # Treats equal values as the same place everywhere.
     merges: Callable[[ExportOptions], bool] = never
 
 
@@ -47,9 +39,6 @@ def group_key(choice: Choice) -> str:
 
     If none does, as with NVLink within single machines, it is the narrowest above the single node;
     a region or a zone is only the last resort.
-
-    Raises:
-        NothingFound: no level exists.
     """
     narrow = narrowest(choice)
     close = tuple(key for key in choice.broad if key not in {REGION, ZONE})
@@ -57,11 +46,7 @@ def group_key(choice: Choice) -> str:
 
 
 def narrowest(choice: Choice) -> str:
-    """Return the narrowest level above the single node.
-
-    Raises:
-        NothingFound: there is none.
-    """
+    """Return the narrowest level above the single node."""
     if not choice.broad:
         cure = "label the nodes, narrow them with --selector, or name keys with --levels"
         raise NothingFound("no level above the single node", cure)

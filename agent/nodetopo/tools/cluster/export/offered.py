@@ -68,22 +68,15 @@ class Drivers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpus:
-    """The CPUs published by their driver.
+    """The CPUs published by their driver."""
 
-    Attributes:
-        is_individual: whether each CPU is a device; else claims share devices of many CPUs.
-        by_node: CPUs of each NUMA node; under ``None``, devices without a NUMA node. Empty if
-            unknown.
-        places: number of devices, or of NUMA nodes if each CPU is a device; 0 if unknown.
-        largest: CPUs of the largest of them.
-    """
-
-    is_individual: bool = False
+    is_individual: bool = False  # each CPU is a device; else claims share devices of many CPUs
+    # CPUs of each NUMA node; under None, devices without a NUMA node. Empty if unknown.
     by_node: Mapping[int | None, int] = field(
         default_factory=lambda: MappingProxyType({}), hash=False
     )
-    places: int = 0
-    largest: int = 0
+    places: int = 0  # devices, or NUMA nodes if each CPU is a device; 0 if unknown
+    largest: int = 0  # CPUs of the largest of them
 
     @property
     def mode(self) -> str:
@@ -93,30 +86,22 @@ class Cpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """The attributes and features that claims can use for a shape.
+    """The attributes and features that claims can use for a shape."""
 
-    Attributes:
-        gpus, nics, cpus: attributes that all of these devices have.
-        has_lists: whether a device has its NUMA node as a list (KEP-6072). The scheduler of
-            Kubernetes 1.36 matches lists with nothing, regardless of its gates: its plugin does not
-            pass ``DRAListTypeAttributes`` on to the allocator (``AllocatorFeatures``); 1.37 does.
-        has_wide_lists: whether a GPU has several NUMA nodes in a list: then GPUs on different nodes
-            can match in ``numaNode``.
-        has_shares: whether claims share a GPU (consumable capacity), so that each gets a part.
-        sets: the sizes of the sets of GPUs that our driver publishes; ``None`` if unknown.
-        cores: the CPUs; ``None`` if not claimed.
-        is_known: whether it is read from slices, instead of assumed.
-    """
-
+    # gpus, nics, cpus: attributes that all of these devices have
     gpus: frozenset[str]
     nics: frozenset[str] = frozenset()
     cpus: frozenset[str] = frozenset()
+    # A device has its NUMA node as a list (KEP-6072). The scheduler of Kubernetes 1.36 matches
+    # lists with nothing, regardless of its gates: its plugin does not pass `DRAListTypeAttributes`
+    # on to the allocator (`AllocatorFeatures`); 1.37 does.
     has_lists: bool = False
+    # A GPU has several NUMA nodes in a list: then GPUs on different nodes can match in `numaNode`.
     has_wide_lists: bool = False
-    has_shares: bool = False
-    sets: frozenset[int] | None = None
-    cores: Cpus | None = None
-    is_known: bool = True
+    has_shares: bool = False  # claims share a GPU (consumable capacity), so that each gets a part
+    sets: frozenset[int] | None = None  # sizes of the sets of GPUs that our driver publishes
+    cores: Cpus | None = None  # None if CPUs are not claimed
+    is_known: bool = True  # read from slices, not assumed
 
     def with_others(self, other: "Offered") -> "Offered":
         """Return the common features of both: the same machine on another node."""

@@ -53,27 +53,19 @@ DEFAULT_NAME = "gpu-topology"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """The user's choices about an export.
+    """The user's choices about an export."""
 
-    Attributes:
-        name: of the object; a lower-case DNS label, which every scheduler accepts.
-        prefix: of our labels.
-        levels: label keys, broadest first; empty to choose them.
-        node_labels: the selector of the nodes; Kueue binds its flavor to them.
-        form: one of the scheduler's ``FORMS``; ``None`` for the usual one.
-        namespace: of namespaced objects; ``None`` for the scheduler's or the client's default.
-        size: pods of a group, one per node; ``None`` for the node count of the largest place.
-        cluster_id: Run:ai's UUID of the cluster.
-    """
-
-    name: str = DEFAULT_NAME
-    prefix: str = DEFAULT_PREFIX
-    levels: tuple[str, ...] = ()
+    name: str = DEFAULT_NAME  # of the object; a lower-case DNS label, which every scheduler accepts
+    prefix: str = DEFAULT_PREFIX  # of our labels
+    levels: tuple[str, ...] = ()  # label keys, broadest first; empty to choose them
+    # Selector of the nodes; Kueue binds its flavor to them.
     node_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    form: str | None = None
+    form: str | None = None  # one of the scheduler's `FORMS`; None for the usual one
+    # Of namespaced objects; None for the default of scheduler or client.
     namespace: str | None = None
+    # Pods of a group, one per node; None for the node count of the largest place.
     size: int | None = None
-    cluster_id: str | None = None
+    cluster_id: str | None = None  # Run:ai's UUID of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +78,13 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The export for one scheduler.
+    """The export for one scheduler."""
 
-    Attributes:
-        objects: for the API server, in the order in which to create them.
-        document: any other YAML or JSON; ``None`` without one.
-        text: a file in another format; ``None`` without one.
-        remarks: about it, the most important first.
-    """
-
+    # For the API server, in the order in which to create them.
     objects: tuple[Mapping[str, Any], ...] = ()
-    document: Any = None
-    text: str | None = None
-    remarks: tuple[Remark, ...] = ()
+    document: Any = None  # any other YAML or JSON; None without one
+    text: str | None = None  # a file in another format; None without one
+    remarks: tuple[Remark, ...] = ()  # the most important first
 
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -106,11 +92,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def check_name(name: str) -> None:
-    """Check that every consumer takes *name*.
-
-    Raises:
-        InputError: one does not.
-    """
+    """Check that every consumer takes *name*."""
     if _NAME.fullmatch(name) is None:
         cure = "a letter, then up to 62 of a-z, 0-9 and -, not - at the end"
         raise InputError(f"not a usable name: {name!r}", cure)

@@ -39,23 +39,15 @@ _OWN = ("interconnect",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Machines that share claims.
+    """Machines that share claims."""
 
-    Attributes:
-        name: a part of the names of its objects, unique among the shapes of a cluster.
-        snapshot: the known facts of one of the machines.
-        nodes: of this shape, sorted; empty if the machine is not in a cluster.
-        selector: labels that only these nodes with GPUs have; empty if none do.
-        has_nvlinks: whether the snapshot has the NVLinks, or is known to be without.
-        offered: the claimable attributes of its devices.
-    """
-
-    name: str
-    snapshot: Snapshot
-    offered: Offered
-    nodes: tuple[str, ...] = ()
+    name: str  # part of the names of its objects, unique among the shapes of a cluster
+    snapshot: Snapshot  # the known facts of one of the machines
+    offered: Offered  # claimable attributes of its devices
+    nodes: tuple[str, ...] = ()  # of this shape, sorted; empty if the machine is not in a cluster
+    # Labels that only these nodes with GPUs have; empty if none do.
     selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    has_nvlinks: bool = True
+    has_nvlinks: bool = True  # the snapshot has the NVLinks, or is known to be without
 
     @property
     def title(self) -> str:
@@ -87,10 +79,8 @@ def shapes_of(
     Args:
         published: the devices of each node, of all drivers.
         nodes: the nodes with their labels; can be fewer, or empty.
-        known: machines with all their links.
         drivers: of the requested devices; without NICs, the shape does not depend on the NICs, and
             likewise for CPUs.
-        prefix: of our labels.
     """
     own = drivers or Drivers()
     groups: dict[tuple[Snapshot, str], list[str]] = {}

@@ -123,11 +123,7 @@ def _blocks(choice: Choice, options: ExportOptions) -> _Blocks | None:
 
 
 def _names(nodes: Sequence[ClusterNode]) -> tuple[str, ...]:
-    """Return the names of *nodes*, all unambiguous in a host list.
-
-    Raises:
-        InputError: a name is ambiguous.
-    """
+    """Return the names of *nodes*, all unambiguous in a host list."""
     for node in nodes:
         if not is_dns_name(node.name):
             raise InputError(f"not the name of a node: {node.name!r}", "check the nodes' source")
