@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from nodetopo.kernel.http.families import families, series
 from nodetopo.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
@@ -146,7 +145,7 @@ def _series() -> str:
     )
 
 
-def _row(family: Family[Any]) -> str:
+def _row(family: Family) -> str:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     most = "see below" if family.per is Per.PROBLEM else f"{family.most} per {family.per}"
     when = f"if {family.when}" if family.when else "always"

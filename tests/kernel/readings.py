@@ -14,7 +14,7 @@ def readings(snapshot: Snapshot | None = None, **facts: Any) -> Mapping[str, obj
     made: dict[str, Any] = {KERNEL: KernelReading(snapshot=snapshot)}
     for name in COMPONENTS:
         if has_part(name, "metrics"):
-            made[name] = part(name, "metrics").idle(snapshot)
+            made[name] = part(name, "metrics").idle(snapshot=snapshot)
     return with_facts(made, **facts)
 
 
@@ -32,18 +32,15 @@ def of_dra() -> Mapping[str, Any]:
     """Return facts of every metric of DRA; none without that component."""
     if "dra" not in COMPONENTS:
         return {}
-    from nodetopo.components.dra.reading import DraState  # noqa: PLC0415 - see above
-
     return {
         "dra_gpus": {"gpu.nvidia.com": 1, "nodetopo.io": 1},
-        "dra": DraState(
-            is_registered=True,
-            claims=1,
-            claimed_gpus=2,
-            writes=3,
-            errors=0,
-            dropped=frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
-        ),
+        "dra_registered": True,
+        "dra_claims_prepared": 1,
+        "dra_gpus_claimed": 2,
+        "dra_slice_writes": 3,
+        "dra_slice_errors": 0,
+        "dra_gpus_published_twice": 0,
+        "dra_fields_dropped": frozenset({"sharedCounters", "consumesCounters", "taints", "lists"}),
     }
 
 

@@ -11,7 +11,7 @@ from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.formats.harmless import harmless
 from nodetopo.kernel.components import COMPONENTS
-from nodetopo.kernel.http.families import families, series
+from nodetopo.kernel.http.families import families, metric_of, series
 from nodetopo.kernel.http.family import LONGEST_LABEL, MOST_SERIES, Per
 from nodetopo.machines.bundled import machine, names
 from nodetopo.model.gpu import EccErrors, Fabric, FabricState, Mig, RemappedRows
@@ -81,7 +81,9 @@ def of_hcas(hcas: Sequence[Hca]) -> Mapping[str, Any]:
 def counted(state: Readings, *, problems: bool = False) -> Mapping[str, int]:
     """Return the series of each family, or of those that only problems have."""
     chosen = [item for item in families() if (item[1].per is Per.PROBLEM) == problems]
-    return {family.full_name: len(family.metric(state[name]).samples) for name, family in chosen}
+    return {
+        family.full_name: len(metric_of(family, state[name]).samples) for name, family in chosen
+    }
 
 
 @pytest.mark.parametrize("name", names())

@@ -1,110 +1,64 @@
 """Metrics of checks, of the alignment of pods, and of rejected pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from nodetopo.kernel.http.family import (
-    Family,
-    MetricKind,
-    Per,
-    Section,
-    by_name,
-    by_two_names,
-    single,
-)
-from nodetopo.model.snapshot import Snapshot
+from nodetopo.kernel.http.family import Per, Reading, Section, counter, declared, metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditReading:
-    """The results of the last checks and measurements.
+class AuditReading(Reading):
+    """The results of the last checks and measurements."""
 
-    Attributes:
-        check_counts: report (``health``, ``audit``) → verdict → number of checks.
-        checks_broken: report → code of a broken check → ``fail`` or ``warn``.
-        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs; empty if they
-            are not measured, or the kubelet did not answer.
-        pods_misaligned: code of the first cause → misaligned pods.
-        pod_errors: measurements that failed because the kubelet did not answer.
-        rejections_explained, rejections_given_up: rejected pods.
-    """
-
-    check_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    checks_broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    pods_measured: Mapping[str, int] = field(default_factory=dict)
-    pods_misaligned: Mapping[str, int] = field(default_factory=dict)
-    pod_errors: int = 0
-    rejections_explained: int = 0
+    check_counts: Mapping[str, Mapping[str, int]] = metric(
+        Section.CHECKS,
+        "Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, "
+        "`unknown`, `waived`, or `skipped` if a check does not apply to this node",
+        "report verdict",
+        name="checks",
+        most=12,
+        when="the checks of the report have run",
+    )
+    checks_broken: Mapping[str, Mapping[str, str]] = metric(
+        Section.CHECKS,
+        "1 for each check that fails or warns and is not waived; `nodetopo explain CODE` "
+        "explains its code",
+        "report code verdict",
+        name="check_broken",
+        per=Per.PROBLEM,
+        when="a check fails or warns",
+    )
+    pods_measured: Mapping[str, int] = metric(
+        Section.PODS,
+        "Running pods with GPUs or HCAs, by measured alignment: `aligned`, `misaligned`, `unknown`",
+        "verdict",
+        most=3,
+        when="`measure-pods` is on and the kubelet answered",
+    )
+    pods_misaligned: Mapping[str, int] = metric(
+        Section.PODS,
+        "Running pods whose GPUs, CPUs, memory or HCAs are on different NUMA nodes, by "
+        "the first cause: a check code (`nodetopo explain CODE`), or a word from "
+        "`docs/reference/alignment.md`",
+        "reason",
+        per=Per.PROBLEM,
+        when="a measured pod is misaligned",
+    )
+    pod_errors: int = counter(
+        Section.PODS,
+        "Failed measurements of pods, because the kubelet did not answer",
+        name="pod_measurement_errors",
+    )
+    rejections_explained: int = counter(
+        Section.PODS,
+        "Pods rejected by the kubelet's managers, `explained` on the pod or `given-up`",
+        "outcome",
+        name="rejections",
+        of=lambda it: {"explained": it.rejections_explained, "given-up": it.rejections_given_up},
+        default=0,
+        most=2,
+    )
     rejections_given_up: int = 0
 
 
-FAMILIES: tuple[Family[AuditReading], ...] = (
-    Family(
-        name="checks",
-        section=Section.CHECKS,
-        text="Checks by report (`health`, `audit`) and verdict: `pass`, `warn`, `fail`, "
-        "`unknown`, `waived`, or `skipped` if a check does not apply to this node",
-        labels=("report", "verdict"),
-        most=12,
-        when="the checks of the report have run",
-        samples=lambda reading: by_two_names(reading.check_counts),
-    ),
-    Family(
-        name="check_broken",
-        section=Section.CHECKS,
-        text="1 for each check that fails or warns and is not waived; `nodetopo explain CODE` "
-        "explains its code",
-        labels=("report", "code", "verdict"),
-        per=Per.PROBLEM,
-        when="a check fails or warns",
-        samples=lambda reading: {
-            (report, code, verdict): 1
-            for report, checks in reading.checks_broken.items()
-            for code, verdict in checks.items()
-        },
-    ),
-    Family(
-        name="pods_measured",
-        section=Section.PODS,
-        text="Running pods with GPUs or HCAs, by measured alignment: `aligned`, `misaligned`, "
-        "`unknown`",
-        labels=("verdict",),
-        most=3,
-        when="`measure-pods` is on and the kubelet answered",
-        samples=lambda reading: by_name(reading.pods_measured),
-    ),
-    Family(
-        name="pods_misaligned",
-        section=Section.PODS,
-        text="Running pods whose GPUs, CPUs, memory or HCAs are on different NUMA nodes, by "
-        "the first cause: a check code (`nodetopo explain CODE`), or a word from "
-        "`docs/reference/alignment.md`",
-        labels=("reason",),
-        per=Per.PROBLEM,
-        when="a measured pod is misaligned",
-        samples=lambda reading: by_name(reading.pods_misaligned),
-    ),
-    Family(
-        name="pod_measurement_errors",
-        section=Section.PODS,
-        text="Failed measurements of pods, because the kubelet did not answer",
-        kind=MetricKind.COUNTER,
-        samples=lambda reading: single(reading.pod_errors),
-    ),
-    Family(
-        name="rejections",
-        section=Section.PODS,
-        text="Pods rejected by the kubelet's managers, `explained` on the pod or `given-up`",
-        labels=("outcome",),
-        kind=MetricKind.COUNTER,
-        most=2,
-        samples=lambda reading: by_name(
-            {"explained": reading.rejections_explained, "given-up": reading.rejections_given_up}
-        ),
-    ),
-)
-
-
-def idle(_snapshot: Snapshot | None) -> AuditReading:
-    """Return the reading while checks and measurements are off."""
-    return AuditReading()
+FAMILIES, idle = declared(AuditReading), AuditReading

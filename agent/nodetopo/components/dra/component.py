@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from nodetopo.components.dra.metrics import DraReading
 from nodetopo.components.dra.neighbours import DraNeighbours, claims_of
-from nodetopo.components.dra.reading import DraReading, DraState
 from nodetopo.components.dra.terms import claims_file, needs_driver
 from nodetopo.kernel.component import Component, Kernel
 from nodetopo.kernel.loops import Loop
@@ -61,15 +61,13 @@ class Dra(Component):
             return DraReading(dra_gpus=by_driver)
         return DraReading(
             dra_gpus=by_driver,
-            dra=DraState(
-                is_registered=driver.is_registered,
-                claims=len(driver.prepared.claims),
-                claimed_gpus=len(driver.prepared.used),
-                writes=driver.writes,
-                errors=driver.errors,
-                shared_gpus=driver.foreign_gpus,
-                dropped=driver.dropped,
-            ),
+            dra_registered=driver.is_registered,
+            dra_claims_prepared=len(driver.prepared.claims),
+            dra_gpus_claimed=len(driver.prepared.used),
+            dra_slice_writes=driver.writes,
+            dra_slice_errors=driver.errors,
+            dra_gpus_published_twice=driver.foreign_gpus,
+            dra_fields_dropped=driver.dropped,
         )
 
     def _run_driver(self, stopping: threading.Event) -> None:

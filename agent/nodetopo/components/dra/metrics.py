@@ -1,96 +1,43 @@
 """Metrics of our DRA driver, and of the GPUs that others publish."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
-from nodetopo.components.dra.reading import DraReading, DraState
-from nodetopo.kernel.http.family import Family, MetricKind, Samples, Section, by_name, single
-from nodetopo.model.snapshot import Snapshot
+from nodetopo.kernel.http import family
+from nodetopo.kernel.http.family import MetricKind, Reading, Section, declared
 
-MOST_DRA_DRIVERS = 2
-"""Drivers that publish GPUs of one node: normally one, two only by mistake."""
-
-MOST_DROPPED_FIELDS = 4
-"""Fields of slices behind feature gates: counters, consumed counters, taints and lists."""
-
-DRA_SEEN = "a DRA driver publishes GPUs of the node"
-DRA_ON = "our DRA driver is on"
-FIELDS_DROPPED = "the API server drops fields of our ResourceSlices"
+_metric = partial(family.metric, Section.CLAIMS)
+_ours = partial(_metric, default=None, when="our DRA driver is on")
+_counted = partial(_ours, kind=MetricKind.COUNTER)
 
 
-def _dra(reading: DraReading, value: Callable[[DraState], float]) -> Samples:
-    """Return the one sample of a family of our driver; none if it is off."""
-    return {} if reading.dra is None else single(value(reading.dra))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraReading(Reading):
+    """The devices that DRA drivers give out on the node, and the state of ours if it is on."""
+
+    dra_gpus: Mapping[str, int] = _metric(
+        "GPUs of the node that a DRA driver publishes",
+        "driver",
+        most=2,  # drivers that publish GPUs of one node: normally one, two only by mistake
+        when="a DRA driver publishes GPUs of the node",
+    )
+    dra_registered: bool | None = _ours("Whether our DRA driver is registered with the kubelet")
+    dra_claims_prepared: int | None = _ours("ResourceClaims that our DRA driver has prepared")
+    dra_gpus_claimed: int | None = _ours("GPUs of prepared ResourceClaims, whole or in part")
+    dra_slice_writes: int | None = _counted(
+        "Writes and deletions of our DRA driver's ResourceSlices"
+    )
+    dra_slice_errors: int | None = _counted("Failed writes of ResourceSlices")
+    dra_gpus_published_twice: int | None = _ours(
+        "GPUs that another DRA driver publishes too; our devices of these GPUs accept no new claims"
+    )
+    dra_fields_dropped: frozenset[str] | None = _ours(
+        "1 for each field of our ResourceSlices that the API server drops",
+        "field",
+        most=4,  # those behind feature gates: counters, consumed counters, taints and lists
+        when="the API server drops fields of our ResourceSlices",
+    )
 
 
-FAMILIES: tuple[Family[DraReading], ...] = (
-    Family(
-        name="dra_gpus",
-        section=Section.CLAIMS,
-        text="GPUs of the node that a DRA driver publishes",
-        labels=("driver",),
-        most=MOST_DRA_DRIVERS,
-        when=DRA_SEEN,
-        samples=lambda reading: by_name(reading.dra_gpus),
-    ),
-    Family(
-        name="dra_registered",
-        section=Section.CLAIMS,
-        text="Whether our DRA driver is registered with the kubelet",
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: int(dra.is_registered)),
-    ),
-    Family(
-        name="dra_claims_prepared",
-        section=Section.CLAIMS,
-        text="ResourceClaims that our DRA driver has prepared",
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: dra.claims),
-    ),
-    Family(
-        name="dra_gpus_claimed",
-        section=Section.CLAIMS,
-        text="GPUs of prepared ResourceClaims, whole or in part",
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: dra.claimed_gpus),
-    ),
-    Family(
-        name="dra_slice_writes",
-        section=Section.CLAIMS,
-        text="Writes and deletions of our DRA driver's ResourceSlices",
-        kind=MetricKind.COUNTER,
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: dra.writes),
-    ),
-    Family(
-        name="dra_slice_errors",
-        section=Section.CLAIMS,
-        text="Failed writes of ResourceSlices",
-        kind=MetricKind.COUNTER,
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: dra.errors),
-    ),
-    Family(
-        name="dra_gpus_published_twice",
-        section=Section.CLAIMS,
-        text="GPUs that another DRA driver publishes too; our devices of these GPUs accept no "
-        "new claims",
-        when=DRA_ON,
-        samples=lambda reading: _dra(reading, lambda dra: dra.shared_gpus),
-    ),
-    Family(
-        name="dra_fields_dropped",
-        section=Section.CLAIMS,
-        text="1 for each field of our ResourceSlices that the API server drops",
-        labels=("field",),
-        most=MOST_DROPPED_FIELDS,
-        when=FIELDS_DROPPED,
-        samples=lambda reading: by_name(
-            {} if reading.dra is None else dict.fromkeys(sorted(reading.dra.dropped), 1)
-        ),
-    ),
-)
-
-
-def idle(_snapshot: Snapshot | None) -> DraReading:
-    """Return the reading without an API server."""
-    return DraReading()
+FAMILIES, idle = declared(DraReading), DraReading

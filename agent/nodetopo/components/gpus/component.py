@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from nodetopo.components.gpus.driver_pause import DriverPause
 from nodetopo.components.gpus.expected import ExpectedGpuCount
 from nodetopo.components.gpus.health.monitor import configured_gpus, configured_health
+from nodetopo.components.gpus.metrics import GpuReading
 from nodetopo.components.gpus.offer_notices import OfferNotices, conflicts
 from nodetopo.components.gpus.own_pods import OwnPods
 from nodetopo.components.gpus.plan import load_table
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.gpus.readiness import not_ready
-from nodetopo.components.gpus.reading import GpuReading
 from nodetopo.components.gpus.reconcile_loop import ReconcileLoop
 from nodetopo.components.gpus.scan_loop import ScanLoop
 from nodetopo.components.gpus.settings import GpuSettings

@@ -1,44 +1,25 @@
-"""Metrics of the labels that are published."""
+"""Metrics of the labels that are published, over all outputs."""
 
 from dataclasses import dataclass
 
-from nodetopo.kernel.http.family import Family, MetricKind, Section, single
-from nodetopo.model.snapshot import Snapshot
+from nodetopo.kernel.http.family import Reading, Section, counter, declared, metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelsReading:
-    """Writes, failed attempts and refused labels, over all outputs."""
+class LabelsReading(Reading):
+    """Writes, failed attempts and refused labels."""
 
-    publish_writes: int = 0
-    publish_errors: int = 0
-    publish_refused: int = 0
-
-
-FAMILIES: tuple[Family[LabelsReading], ...] = (
-    Family(
-        name="label_writes",
-        section=Section.PUBLISHED,
-        text="Writes of labels, to all outputs",
-        kind=MetricKind.COUNTER,
-        samples=lambda reading: single(reading.publish_writes),
-    ),
-    Family(
-        name="label_errors",
-        section=Section.PUBLISHED,
-        text="Failed attempts to publish labels",
-        kind=MetricKind.COUNTER,
-        samples=lambda reading: single(reading.publish_errors),
-    ),
-    Family(
+    publish_writes: int = counter(
+        Section.PUBLISHED, "Writes of labels, to all outputs", name="label_writes"
+    )
+    publish_errors: int = counter(
+        Section.PUBLISHED, "Failed attempts to publish labels", name="label_errors"
+    )
+    publish_refused: int = metric(
+        Section.PUBLISHED,
+        "Labels that are not published because an output rejects their value",
         name="labels_refused",
-        section=Section.PUBLISHED,
-        text="Labels that are not published because an output rejects their value",
-        samples=lambda reading: single(reading.publish_refused),
-    ),
-)
+    )
 
 
-def idle(_snapshot: Snapshot | None) -> LabelsReading:
-    """Return the reading while no labels are published."""
-    return LabelsReading()
+FAMILIES, idle = declared(LabelsReading), LabelsReading

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from nodetopo.components.rdma.companion import HcaCompanion
 from nodetopo.components.rdma.composite import PAIRS_FILE, pairs_file
 from nodetopo.components.rdma.health.monitor import HcaLoop, configured_hca_health
+from nodetopo.components.rdma.metrics import HcaReading
 from nodetopo.components.rdma.plan import RdmaPlan
-from nodetopo.components.rdma.reading import HcaReading
 from nodetopo.components.rdma.settings import HcaSettings
 from nodetopo.kernel.component import Component, Kernel
 from nodetopo.kernel.loops import Loop

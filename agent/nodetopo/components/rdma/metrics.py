@@ -1,17 +1,12 @@
 """Metrics of the HCAs: their ports and their health."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from nodetopo.components.rdma.reading import HcaReading
-from nodetopo.kernel.http.family import (
-    Family,
-    MetricKind,
-    Per,
-    Samples,
-    Section,
-)
+from nodetopo.kernel.http.family import Per, Reading, Section, counter, declared, derived, metric
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort
-from nodetopo.model.snapshot import Snapshot
+from nodetopo.model.hca_health import HcaHealth
 
 HAS_HCAS = "the node has HCAs"
 HCAS_OFFERED = "HCAs are advertised"
@@ -25,111 +20,96 @@ PORT_ERRORS = 6
 """Published counters of a port; the look at HCAs reads them."""
 
 
-def _hcas(reading: HcaReading) -> tuple[Hca, ...]:
-    return (reading.snapshot.hcas if reading.snapshot else None) or ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HcaReading(Reading):
+    """The HCAs of the node, and the offered ones."""
 
-
-def _each_port(value: Callable[[HcaPort], float | None]) -> Callable[[HcaReading], Samples]:
-    """Return the samples of a family with the labels ``hca`` and ``port``."""
-
-    def samples(reading: HcaReading) -> Samples:
-        values = {
-            (hca.name, str(port.number)): value(port)
-            for hca in _hcas(reading)
-            for port in hca.ports
-        }
-        return {labels: number for labels, number in values.items() if number is not None}
-
-    return samples
-
-
-FAMILIES: tuple[Family[HcaReading], ...] = (
-    Family(
-        name="hca_ports",
-        section=Section.NODE,
-        text="Ports of the RDMA adapter",
-        labels=("hca",),
-        per=Per.HCA,
-        when=HAS_HCAS,
-        samples=lambda reading: {(hca.name,): len(hca.ports) for hca in _hcas(reading)},
-    ),
-    Family(
-        name="hca_ports_active",
-        section=Section.NODE,
-        text="Ports of the RDMA adapter in state ACTIVE",
-        labels=("hca",),
-        per=Per.HCA,
-        when=HAS_HCAS,
-        samples=lambda reading: {
-            (hca.name,): sum(port.state == ACTIVE for port in hca.ports) for hca in _hcas(reading)
-        },
-    ),
-    Family(
-        name="hca_port_state",
-        section=Section.NODE,
-        text="State of the port: 1 DOWN, 2 INIT, 3 ARMED, 4 ACTIVE, 5 ACTIVE_DEFER",
-        labels=("hca", "port"),
-        per=Per.PORT,
-        when="the driver gives the state",
-        samples=_each_port(lambda port: PORT_STATES.get(port.state or "")),
-    ),
-    Family(
-        name="hca_port_rate_bytes_per_second",
-        section=Section.NODE,
-        text="Rate of the port in one direction; ports that are down report a rate too",
-        labels=("hca", "port"),
-        per=Per.PORT,
-        when="the driver gives the rate",
-        samples=_each_port(
-            lambda port: None if port.rate_gbps is None else port.rate_gbps * BYTES_PER_GBIT
-        ),
-    ),
-    Family(
+    hca_counters: Mapping[tuple[str, int], Mapping[str, int]] = counter(
+        Section.NODE,
+        "Error counters of the port, by name in sysfs, read once a minute",
+        "hca port counter",
         name="hca_port_errors",
-        section=Section.NODE,
-        text="Error counters of the port, by name in sysfs, read once a minute",
-        labels=("hca", "port", "counter"),
-        kind=MetricKind.COUNTER,
         per=Per.PORT,
         most=PORT_ERRORS,
         when=f"{HCAS_OFFERED}, and the driver has the counter",
-        samples=lambda reading: {
-            (hca, str(port), counter): count
-            for (hca, port), counts in reading.hca_counters.items()
-            for counter, count in counts.items()
-        },
-    ),
-    Family(
-        name="hca_healthy",
-        section=Section.NODE,
-        text="Whether the RDMA adapter is healthy and therefore allocatable; `key` is the "
+    )
+    hca_health: Mapping[str, HcaHealth] = metric(
+        Section.NODE,
+        "Whether the RDMA adapter is healthy and therefore allocatable; `key` is the "
         "prefix of its device ids",
-        labels=("hca", "key"),
+        "hca key",
+        name="hca_healthy",
+        of=lambda reading: {
+            (health.name, key): health.is_healthy for key, health in reading.hca_health.items()
+        },
         per=Per.HCA,
         when=HCAS_OFFERED,
         is_minimal=True,
-        samples=lambda reading: {
-            (health.name, key): float(health.is_healthy)
-            for key, health in reading.hca_health.items()
-        },
+    )
+
+    def each(self, value: Callable[[Hca], Any]) -> Mapping[str, Any]:
+        """Return the *value* of each HCA by name."""
+        return {hca.name: value(hca) for hca in (self.snapshot and self.snapshot.hcas) or ()}
+
+    def each_port(self, value: Callable[[HcaPort], Any]) -> Mapping[str, Any]:
+        """Return the *value* of each port by HCA and number."""
+        return self.each(lambda hca: {port.number: value(port) for port in hca.ports})
+
+
+def _rate(port: HcaPort) -> float | None:
+    return None if port.rate_gbps is None else port.rate_gbps * BYTES_PER_GBIT
+
+
+idle = HcaReading
+_ERRORS, _HEALTHY = declared(HcaReading)
+
+FAMILIES = (
+    derived(
+        "hca_ports",
+        Section.NODE,
+        "Ports of the RDMA adapter",
+        lambda it: it.each(lambda hca: len(hca.ports)),
+        "hca",
+        per=Per.HCA,
+        when=HAS_HCAS,
     ),
-    Family(
-        name="hca_health_info",
-        section=Section.NODE,
-        text="Why an RDMA adapter is not allocatable; healthy adapters have no sample",
-        labels=("hca", "key", "reason"),
+    derived(
+        "hca_ports_active",
+        Section.NODE,
+        "Ports of the RDMA adapter in state ACTIVE",
+        lambda it: it.each(lambda hca: sum(port.state == ACTIVE for port in hca.ports)),
+        "hca",
+        per=Per.HCA,
+        when=HAS_HCAS,
+    ),
+    derived(
+        "hca_port_state",
+        Section.NODE,
+        "State of the port: 1 DOWN, 2 INIT, 3 ARMED, 4 ACTIVE, 5 ACTIVE_DEFER",
+        lambda it: it.each_port(lambda port: PORT_STATES.get(port.state or "")),
+        "hca port",
+        per=Per.PORT,
+        when="the driver gives the state",
+    ),
+    derived(
+        "hca_port_rate_bytes_per_second",
+        Section.NODE,
+        "Rate of the port in one direction; ports that are down report a rate too",
+        lambda it: it.each_port(_rate),
+        "hca port",
+        per=Per.PORT,
+        when="the driver gives the rate",
+    ),
+    _ERRORS,
+    _HEALTHY,
+    derived(
+        "hca_health_info",
+        Section.NODE,
+        "Why an RDMA adapter is not allocatable; healthy adapters have no sample",
+        lambda it: {(health.name, key): health.reason for key, health in it.hca_health.items()},
+        "hca key reason",
         per=Per.HCA,
         when="the RDMA adapter is unhealthy",
         is_minimal=True,
-        samples=lambda reading: {
-            (health.name, key, health.reason): 1
-            for key, health in reading.hca_health.items()
-            if health.reason is not None
-        },
     ),
 )
-
-
-def idle(snapshot: Snapshot | None) -> HcaReading:
-    """Return the reading while no HCA is offered."""
-    return HcaReading(snapshot=snapshot)

@@ -1,26 +1,33 @@
 """The metric families of every component, in the order of the page, and the kernel's own."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 import nodetopo
+from nodetopo.formats.harmless import harmless
 from nodetopo.kernel import logs
 from nodetopo.kernel.component import Kernel
 from nodetopo.kernel.components import COMPONENTS, has_part, part
 from nodetopo.kernel.http.family import (
+    LONGEST_LABEL,
+    MOST_SERIES,
+    PREFIX,
     SCANNED,
     Family,
     MetricKind,
     Per,
-    Samples,
+    Reading,
     Section,
-    by_name,
-    single,
+    counter,
+    declared,
+    derived,
+    metric,
 )
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.presence import absent_gpus, dead_gpus
@@ -30,183 +37,147 @@ KERNEL = "kernel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelReading:
+class KernelReading(Reading):
     """The state of the process, its scans and its configuration at one moment.
 
     Attributes:
-        snapshot: ``None`` before the first scan has ended.
         not_ready: why /readyz fails, a line for each reason; ``None`` if it succeeds.
-        generation: changes of the node since the start of the process.
-        config: name of the config in force; ``None`` if none is selected.
-        config_failures: changes of the configuration that were refused.
-        events_posted: writes of Kubernetes Events.
-        events_dropped: Events that were never written.
-        log_lines_dropped: log lines that could not be written to standard error.
-        connections: open connections to the metrics port; ``None`` without a server.
-        connections_refused: reason → connections that got no answer.
+        connections: ``None`` without a server.
     """
 
-    snapshot: Snapshot | None
-    not_ready: str | None = None
-    generation: int = 0
-    config: str | None = None
-    config_failures: int = 0
-    events_posted: int = 0
-    events_dropped: int = 0
-    log_lines_dropped: int = 0
-    connections: int | None = None
-    connections_refused: Mapping[str, int] = field(default_factory=dict)
-
-
-def _missing_gpus(reading: KernelReading) -> Samples:
-    """Return how many GPUs are missing, by the place where they can still be seen."""
-    node = reading.snapshot
-    if node is None or node.pci_gpus is None:
-        return {}
-    absent = absent_gpus(node)
-    gone: Samples = {} if absent is None else {("none",): absent}
-    return {("pci",): len(dead_gpus(node)), **gone}
-
-
-KERNEL_FAMILIES: tuple[Family[KernelReading], ...] = (
-    Family(
-        name="build_info",
-        section=Section.AGENT,
-        text="Version of nodetopo",
-        labels=("version",),
-        samples=lambda _reading: {(nodetopo.__version__,): 1},
-    ),
-    Family(
+    not_ready: str | None = metric(
+        Section.AGENT,
+        "Whether /readyz succeeds; its answer lists the reasons if not",
         name="ready",
-        section=Section.AGENT,
-        text="Whether /readyz succeeds; its answer lists the reasons if not",
+        of=lambda it: it.not_ready is None,
+        default=None,
         is_minimal=True,
-        samples=lambda reading: single(reading.not_ready is None),
-    ),
-    Family(
+    )
+    generation: int = metric(
+        Section.AGENT,
+        "Changes of the node seen since the start of the process",
         name="snapshot_generation",
-        section=Section.AGENT,
-        text="Changes of the node seen since the start of the process",
-        samples=lambda reading: single(reading.generation),
+    )
+    events_posted: int = counter(
+        Section.PROCESS,
+        "Events about the Node: `posted`, or `dropped` without a write",
+        name="kubernetes_events",
+        labels="outcome",
+        default=0,
+        of=lambda it: {"posted": it.events_posted, "dropped": it.events_dropped},
+        most=2,
+    )
+    events_dropped: int = 0
+    config: str | None = metric(
+        Section.PROCESS,
+        "Name of the active configuration, if the Node's label or a default selects one",
+        name="config_info",
+        labels="name",
+        default=None,
+        when="a configuration was selected by name",
+    )
+    config_failures: int = counter(
+        Section.PROCESS,
+        "Rejected changes of the configuration; the previous configuration stays active",
+        name="config_reload_failures",
+    )
+    log_lines_dropped: int = counter(
+        Section.PROCESS, "Log lines that were dropped because standard error accepted none"
+    )
+    connections: int | None = metric(
+        Section.PROCESS,
+        "Open connections to the metrics port, including the scraper's",
+        name="http_connections",
+        default=None,
+    )
+    connections_refused: Mapping[str, int] = counter(
+        Section.PROCESS,
+        "Connections to the metrics port that were closed without an answer: the oldest "
+        "beyond the `limit`, connections past their `deadline`, and connections that "
+        "would have used the last file `descriptors`",
+        "reason",
+        name="http_connections_refused",
+        most=3,
+    )
+
+
+def _node(name: str, text: str, of: Callable[[Snapshot], Any], *labels: str, **how: Any) -> Family:
+    """Return the family of a fact of the node."""
+    section = how.pop("section", Section.AGENT)
+    return derived(
+        name, section, text, lambda it: it.snapshot and of(it.snapshot), " ".join(labels), **how
+    )
+
+
+def _missing_gpus(node: Snapshot) -> Mapping[str, int | None]:
+    """Return how many GPUs are missing, by the place where they can still be seen."""
+    if node.pci_gpus is None:
+        return {}
+    return {"pci": len(dead_gpus(node)), "none": absent_gpus(node)}
+
+
+_READY, _GENERATION, *_PROCESS = declared(KernelReading)
+
+KERNEL_FAMILIES = (
+    derived(
+        "build_info",
+        Section.AGENT,
+        "Version of nodetopo",
+        lambda _: nodetopo.__version__,
+        "version",
     ),
-    Family(
-        name="last_scan_timestamp_seconds",
-        section=Section.AGENT,
-        text="Time of the last scan of the node, Unix time",
+    _READY,
+    _GENERATION,
+    _node(
+        "last_scan_timestamp_seconds",
+        "Time of the last scan of the node, Unix time",
+        lambda node: node.captured_at and node.captured_at.timestamp(),
         when=SCANNED,
         is_minimal=True,
-        samples=lambda reading: single(
-            reading.snapshot.captured_at.timestamp()
-            if reading.snapshot and reading.snapshot.captured_at
-            else None
-        ),
     ),
-    Family(
-        name="gpus_missing",
-        section=Section.AGENT,
-        text="GPUs that the machine should have and the driver does not list: still on the PCI "
+    _node(
+        "gpus_missing",
+        "GPUs that the machine should have and the driver does not list: still on the PCI "
         "bus (`pci`), or not (`none`)",
-        labels=("seen_on",),
+        _missing_gpus,
+        "seen_on",
         most=2,
         is_minimal=True,
         when="PCI was read; for `none`, also only if the expected number of GPUs is known",
-        samples=_missing_gpus,
     ),
-    Family(
-        name="probe_issues",
-        section=Section.AGENT,
-        text="Facts that the last scan could not read",
-        labels=("probe",),
+    _node(
+        "probe_issues",
+        "Facts that the last scan could not read",
+        lambda node: Counter(sorted(issue.probe for issue in node.issues)),
+        "probe",
         per=Per.PROBLEM,
         when="the scan could not read a fact",
-        samples=lambda reading: dict(
-            sorted(
-                Counter(
-                    (issue.probe,)
-                    for issue in (reading.snapshot.issues if reading.snapshot else ())
-                ).items()
+    ),
+    *_PROCESS,
+    _node(
+        "node_info",
+        "Names and versions of the node; empty if unknown",
+        lambda node: {
+            (node.node or "", node.driver_version or "", node.nvml_version or ""): (
+                node.product_name or ""
             )
-        ),
-    ),
-    Family(
-        name="kubernetes_events",
-        section=Section.PROCESS,
-        text="Events about the Node: `posted`, or `dropped` without a write",
-        labels=("outcome",),
-        kind=MetricKind.COUNTER,
-        most=2,
-        samples=lambda reading: {
-            ("posted",): reading.events_posted,
-            ("dropped",): reading.events_dropped,
         },
-    ),
-    Family(
-        name="config_info",
-        section=Section.PROCESS,
-        text="Name of the active configuration, if the Node's label or a default selects one",
-        labels=("name",),
-        when="a configuration was selected by name",
-        samples=lambda reading: {} if reading.config is None else {(reading.config,): 1},
-    ),
-    Family(
-        name="config_reload_failures",
-        section=Section.PROCESS,
-        text="Rejected changes of the configuration; the previous configuration stays active",
-        kind=MetricKind.COUNTER,
-        samples=lambda reading: single(reading.config_failures),
-    ),
-    Family(
-        name="log_lines_dropped",
-        section=Section.PROCESS,
-        text="Log lines that were dropped because standard error accepted none",
-        kind=MetricKind.COUNTER,
-        samples=lambda reading: single(reading.log_lines_dropped),
-    ),
-    Family(
-        name="http_connections",
-        section=Section.PROCESS,
-        text="Open connections to the metrics port, including the scraper's",
-        samples=lambda reading: single(reading.connections),
-    ),
-    Family(
-        name="http_connections_refused",
-        section=Section.PROCESS,
-        text="Connections to the metrics port that were closed without an answer: the oldest "
-        "beyond the `limit`, connections past their `deadline`, and connections that "
-        "would have used the last file `descriptors`",
-        labels=("reason",),
-        kind=MetricKind.COUNTER,
-        most=3,
-        samples=lambda reading: by_name(reading.connections_refused),
-    ),
-    Family(
-        name="node_info",
+        *("node", "driver", "nvml", "machine"),
         section=Section.NODE,
-        text="Names and versions of the node; empty if unknown",
-        labels=("node", "driver", "nvml", "machine"),
         when=SCANNED,
         is_minimal=True,
-        samples=lambda reading: {
-            (
-                node.node or "",
-                node.driver_version or "",
-                node.nvml_version or "",
-                node.product_name or "",
-            ): 1
-            for node in ([reading.snapshot] if reading.snapshot else [])
-        },
     ),
 )
 
 
 @cache
-def families() -> tuple[tuple[str, Family[Any]], ...]:
+def families() -> tuple[tuple[str, Family], ...]:
     """Return every family with its component, in the order of the page.
 
     Imports the metrics of every component, including disabled ones: their families have the same
     samples on every node.
     """
-    listed: list[tuple[str, Family[Any]]] = [(KERNEL, family) for family in KERNEL_FAMILIES]
+    listed: list[tuple[str, Family]] = [(KERNEL, family) for family in KERNEL_FAMILIES]
     for name in filter(_has_metrics, COMPONENTS):
         listed += [(name, family) for family in part(name, "metrics").FAMILIES]
     return tuple(sorted(listed, key=lambda item: item[1].section))
@@ -237,7 +208,7 @@ def readings(kernel: Kernel) -> dict[str, object]:
         **{
             name: running[name].observed()
             if name in running
-            else part(name, "metrics").idle(snapshot)
+            else part(name, "metrics").idle(snapshot=snapshot)
             for name in filter(_has_metrics, COMPONENTS)
         },
     }
@@ -264,4 +235,13 @@ def metrics(readings: Mapping[str, object]) -> Iterator[Metric]:
 
     A family whose facts are unknown has no samples.
     """
-    return (family.metric(readings[name]) for name, family in families())
+    return (metric_of(family, readings[name]) for name, family in families())
+
+
+def metric_of(family: Family, reading: object) -> Metric:
+    """Return *family* with the samples of *reading*."""
+    make = CounterMetricFamily if family.kind is MetricKind.COUNTER else GaugeMetricFamily
+    made = make(f"{PREFIX}{family.name}", f"{family.text}.", labels=family.labels)
+    for labels, value in islice(family.samples(reading).items(), MOST_SERIES):
+        made.add_metric([harmless(text, LONGEST_LABEL) for text in labels], value)
+    return made

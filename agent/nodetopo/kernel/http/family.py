@@ -1,19 +1,19 @@
-"""Metric families and the shapes of samples that they share.
+"""Metrics, declared on the record that they are made from: one field is one metric family.
 
 Names follow the Prometheus conventions: base units, ``_total`` for counters, ``_info`` for facts
-whose value is 1. Facts come from memory; a scrape reads no hardware.
+whose value is 1. Facts come from memory; a scrape reads no hardware. This module loads no library.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, dataclass, field, fields
 from enum import IntEnum, StrEnum
-from itertools import islice
-from typing import Generic, TypeAlias, TypeVar
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
-from nodetopo.formats.harmless import harmless
 from nodetopo.model.limits import MAX_HCAS
+from nodetopo.model.snapshot import Snapshot
 
 PREFIX = "nodetopo_"
 
@@ -23,13 +23,11 @@ MOST_SERIES = MAX_HCAS
 LONGEST_LABEL = 512
 """Characters of the value of a label: drivers, kubelets and plugins wrote some."""
 
+SCANNED = "the node was scanned"
+"""The condition of families about the node, in several components."""
 
 Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """Values of the labels, in the order of the family's labels → the value of the sample."""
-
-
-Reading = TypeVar("Reading")
-"""A component's metrics input, returned by ``observed``; all of one moment."""
 
 
 class MetricKind(StrEnum):
@@ -73,17 +71,14 @@ class Section(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family(Generic[Reading]):
+class Family:
     """One metric family, for scrapes and for the documentation.
 
     Attributes:
-        section: its section of the page; sections list families in the order of components.
         name: without the prefix and a counter's ``_total``.
         text: the help text, one sentence without its full stop.
-        labels: the names of the labels.
-        samples: returns the samples, none while the facts are unknown.
-        per: the objects that multiply the series.
-        most: most series for each such object.
+        value: returns the samples of a reading in any form that :func:`spread` takes.
+        most: most series for each of *per*.
         when: the condition under which there are samples; empty if there always are.
         is_minimal: whether it is one of the few families that large fleets keep for every node.
     """
@@ -91,7 +86,7 @@ class Family(Generic[Reading]):
     name: str
     text: str
     section: Section
-    samples: Callable[[Reading], Samples]
+    value: Callable[[Any], Any]
     labels: tuple[str, ...] = ()
     kind: MetricKind = MetricKind.GAUGE
     per: Per = Per.NODE
@@ -104,35 +99,79 @@ class Family(Generic[Reading]):
         """The name in queries."""
         return f"{PREFIX}{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
-    def metric(self, reading: Reading) -> Metric:
-        """Return the family with the samples of *reading*."""
-        make = CounterMetricFamily if self.kind is MetricKind.COUNTER else GaugeMetricFamily
-        family = make(f"{PREFIX}{self.name}", f"{self.text}.", labels=self.labels)
-        for labelled, value in islice(self.samples(reading).items(), MOST_SERIES):
-            family.add_metric([harmless(text, LONGEST_LABEL) for text in labelled], value)
-        return family
+    def samples(self, reading: Any) -> Samples:
+        """Return the samples of *reading*, none while the facts are unknown."""
+        return dict(spread(self.value(reading)))
 
 
-def single(value: float | None) -> Samples:
-    """Return the one sample of a family without labels; none if *value* is unknown."""
-    return {} if value is None else {(): value}
+def spread(value: Any, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the samples in *value*: nested maps are labels, a text is a last one with the value 1.
+
+    Unknown facts (None) have no sample.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            keys = key if isinstance(key, tuple) else (key,)
+            yield from spread(inner, (*labels, *map(str, keys)))
+    elif isinstance(value, str):
+        yield (*labels, value), 1.0
+    elif isinstance(value, AbstractSet):
+        yield from (((*labels, name), 1.0) for name in sorted(value))
+    elif value is not None:
+        yield labels, float(value)
 
 
-def by_name(values: Mapping[str, float]) -> Samples:
-    """Return a sample for each name, which is the only label."""
-    return {(name,): value for name, value in values.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the metrics of a component are made from, all of one moment.
+
+    Attributes:
+        snapshot: ``None`` before the first scan has ended.
+    """
+
+    snapshot: Snapshot | None = None
 
 
-def by_two_names(values: Mapping[str, Mapping[str, float]]) -> Samples:
-    """Return a sample for each pair of names, which are the two labels."""
-    return {(one, two): value for one, inner in values.items() for two, value in inner.items()}
+def metric(
+    section: Section,
+    text: str,
+    labels: str = "",
+    *,
+    of: Callable[[Any], Any] | None = None,
+    default: Any = MISSING,
+    **how: Any,
+) -> Any:
+    """Declare a field of a reading as a gauge; *of* computes its value from the reading instead.
+
+    *how* has the rest of :class:`Family`; its ``name`` is the field's if it is left out.
+    """
+    family = {"text": text, "section": section, "labels": tuple(labels.split()), "value": of, **how}
+    if labels and default is MISSING:
+        return field(default_factory=dict, metadata={"family": family})
+    return field(default=0 if default is MISSING else default, metadata={"family": family})
 
 
-def present(names: Iterable[str], among: Iterable[str]) -> Samples:
+counter = partial(metric, kind=MetricKind.COUNTER)
+
+
+def derived(
+    name: str, section: Section, text: str, of: Callable[[Any], Any], labels: str = "", **how: Any
+) -> Family:
+    """Return the family of a fact that is no field: *of* computes it from the reading."""
+    return Family(
+        name=name, section=section, text=text, value=of, labels=tuple(labels.split()), **how
+    )
+
+
+def declared(reading: Any) -> tuple[Family, ...]:
+    """Return the families that the fields of *reading* declare."""
+    return tuple(
+        Family(**{"name": each.name, **how, "value": how["value"] or attrgetter(each.name)})
+        for each in fields(reading)
+        if (how := each.metadata.get("family"))
+    )
+
+
+def present(names: Mapping[str, Any], among: Mapping[str, Any]) -> Mapping[str, bool]:
     """Return 1 for each of *names*, and 0 for those *among* the others that are not."""
-    ones = set(names)
-    return {(name,): float(name in ones) for name in sorted({*among, *ones})}
-
-
-SCANNED = "the node was scanned"
-"""The condition of families about the node, in several components."""
+    return {name: name in names for name in sorted({*among, *names})}
