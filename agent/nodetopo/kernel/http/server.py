@@ -79,7 +79,7 @@ def serve_metrics(
     page: Page | None = None,
     page_everywhere: bool = False,
 ) -> MetricsServer:
-    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``, from three threads.
+    """Serve /metrics, /healthz and /readyz on *address*, ``host:port``.
 
     The same port of localhost serves them too, which is where ``kubectl port-forward`` connects to.
 
