@@ -11,7 +11,7 @@ from nodetopo.model.presence import UnlistedGpu
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.probes.nvml.record import NvmlReading
-from nodetopo.probes.sysfs.host import Host, HostFacts, Roots
+from nodetopo.probes.sysfs.host import Host, Places, Roots
 
 NO_READING = NvmlReading()
 """The reading where NVML is not there or was not called."""
@@ -45,10 +45,10 @@ def discover(
             port, the settings of the host, and the kubelet's files on disk.
     """
     reading, reader = read_or_issue(nvml), Host(roots)
-    facts = reader.read(addresses(reading), counters=counters)
-    snapshot = join(reading, facts, is_asked=nvml is not None)
+    facts, places = reader.read(addresses(reading), counters=counters)
+    snapshot = join(reading, facts, places, is_asked=nvml is not None)
     snapshot = replace(snapshot, node=node, captured_at=captured_at)
-    return _for_audits(snapshot, reader, facts) if counters else snapshot
+    return reader.for_audits(snapshot, facts) if counters else snapshot
 
 
 def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
@@ -57,24 +57,11 @@ def with_audit_facts(snapshot: Snapshot, roots: Roots) -> Snapshot:
     Settings from a kubelet's answer are kept alongside its files' settings.
     """
     reader = Host(roots)
-    facts = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
-    counted = replace(snapshot, hcas=facts.pci.hcas, management_hcas=facts.pci.management_hcas)
-    audited = _for_audits(counted, reader, facts)
+    now, _ = reader.read((gpu.pci for gpu in snapshot.gpus if gpu.pci is not None), counters=True)
+    counted = replace(snapshot, hcas=now.hcas, management_hcas=now.management_hcas)
+    audited = reader.for_audits(counted, now)
     is_own_answer = snapshot.kubelet is not None and snapshot.kubelet.is_reported
     return replace(audited, kubelet=snapshot.kubelet) if is_own_answer else audited
-
-
-def _for_audits(snapshot: Snapshot, reader: Host, facts: HostFacts) -> Snapshot:
-    settings, issues = reader.settings(facts)
-    kubelet = reader.kubelet()
-    return replace(
-        snapshot,
-        host=settings,
-        kubelet=kubelet.settings,
-        kubelet_on_disk=kubelet.settings,
-        kubelet_state=kubelet.state,
-        issues=(*snapshot.issues, *issues, *kubelet.issues),
-    )
 
 
 def read_or_issue(nvml: Callable[[], NvmlReading] | None) -> NvmlReading:
@@ -98,41 +85,28 @@ def addresses(reading: NvmlReading) -> tuple[PciAddress, ...]:
     return tuple(gpu.pci for gpu in reading.gpus if gpu.pci is not None)
 
 
-def join(reading: NvmlReading, facts: HostFacts, *, is_asked: bool = True) -> Snapshot:
+def join(
+    reading: NvmlReading, facts: Snapshot, places: Places, *, is_asked: bool = True
+) -> Snapshot:
     """Join both into one snapshot; where they disagree, NVML counts, with an issue."""
-    pci = facts.pci
-    return Snapshot(
+    disagreements = _disagreements(reading.gpus, places, is_asked=is_asked)
+    return replace(
+        facts,
         driver_version=reading.driver_version,
         nvml_version=reading.nvml_version,
         cuda_version=reading.cuda_version,
-        product_name=facts.product_name,
-        kernel=facts.kernel,
-        nvidia=facts.nvidia,
         confidential_compute=reading.confidential_compute,
-        gpus=tuple(_placed(gpu, facts) for gpu in reading.gpus),
-        pci_gpus=pci.nvidia_gpus if pci.is_readable else None,
-        unlisted_gpus=_unlisted(reading, facts) if is_asked else (),
+        gpus=tuple(_placed(gpu, places) for gpu in reading.gpus),
+        unlisted_gpus=_unlisted(reading, places) if is_asked else (),
         nvlinks=reading.nvlinks,
-        nvswitches=pci.nvswitches if pci.is_readable else None,
         pairs=reading.pairs,
-        bridges=pci.bridges if pci.is_readable else None,
-        numa_nodes=facts.numa_nodes,
-        cpu=facts.cpu,
-        hcas=pci.hcas,
-        data_directs=pci.data_directs,
-        management_hcas=pci.management_hcas,
-        kubelet=facts.kubelet,
-        issues=(
-            *reading.issues,
-            *_disagreements(reading.gpus, facts, is_asked=is_asked),
-            *facts.issues,
-        ),
+        issues=(*reading.issues, *disagreements, *facts.issues),
     )
 
 
-def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
+def _placed(gpu: Gpu, places: Places) -> Gpu:
     """Return *gpu* with its place in the PCI tree, where sysfs has it."""
-    function = None if gpu.pci is None else facts.pci.placed.get(gpu.pci)
+    function = None if gpu.pci is None else places.placed.get(gpu.pci)
     if gpu.pci is None or function is None:
         return gpu
     memory_node = gpu.memory_numa_node
@@ -140,30 +114,28 @@ def _placed(gpu: Gpu, facts: HostFacts) -> Gpu:
         gpu,
         path=function.path,
         numa_node=function.numa_node,
-        memory_numa_node=(
-            facts.gpu_memory_nodes.get(gpu.pci) if memory_node is None else memory_node
-        ),
+        memory_numa_node=(places.memory_nodes.get(gpu.pci) if memory_node is None else memory_node),
         function=function.facts,
         cpu_affinity=gpu.cpu_affinity or function.facts.local_cpus,
     )
 
 
-def _unlisted(reading: NvmlReading, facts: HostFacts) -> tuple[UnlistedGpu, ...]:
+def _unlisted(reading: NvmlReading, places: Places) -> tuple[UnlistedGpu, ...]:
     """Return the GPUs on PCI that NVML does not list; none where it did not answer."""
-    if not facts.pci.is_readable or any(issue.is_whole for issue in reading.issues):
+    if places.listed is None or any(issue.is_whole for issue in reading.issues):
         return ()
     named = {gpu.pci for gpu in reading.gpus}
     if None in named:  # it can be any of them
         return ()
     return tuple(
         UnlistedGpu(pci=address, driver=driver)
-        for address, driver in sorted(facts.pci.others.items())
+        for address, driver in sorted(places.others.items())
         if address not in named
     )
 
 
 def _disagreements(
-    gpus: tuple[Gpu, ...], facts: HostFacts, *, is_asked: bool
+    gpus: tuple[Gpu, ...], places: Places, *, is_asked: bool
 ) -> Iterator[ProbeIssue]:
     """Yield where NVML disagrees with PCI on which GPUs there are, or with sysfs on NUMA.
 
@@ -172,24 +144,24 @@ def _disagreements(
     NUMA node that is near (``nvmlDeviceGetMemoryAffinity``), sysfs names one: they agree when
     that one is listed, or where either is unknown.
     """
-    on_pci = set(facts.pci.nvidia_gpus)
+    on_pci = set(places.listed or ())
     named = {gpu.pci for gpu in gpus if gpu.pci is not None}
-    if on_pci and not gpus and facts.pci.is_readable:
+    if on_pci and not gpus:
         reason = "NVML lists none of them" if is_asked else "NVML was not asked about them"
         yield _issue(f"{len(on_pci)} NVIDIA GPUs on PCI", reason)
-    elif facts.pci.is_readable:
+    elif places.listed is not None:
         for address in sorted(on_pci - named):
             yield _issue(str(address), "an NVIDIA GPU on PCI that NVML does not list")
         for address in sorted(named - on_pci):
             yield _issue(str(address), "a GPU in NVML that is not on PCI here")
     for gpu in gpus:
-        if gpu.pci is None or gpu.pci not in facts.pci.placed:
+        if gpu.pci is None or gpu.pci not in places.placed:
             continue
-        node = facts.pci.placed[gpu.pci].numa_node
+        node = places.placed[gpu.pci].numa_node
         if node is not None and gpu.numa_affinity and node not in gpu.numa_affinity:
             listed = ", ".join(map(str, gpu.numa_affinity))
             yield _issue(f"{gpu.pci} numa_node", f"sysfs says {node}, NVML says {listed}")
-        memory, seen = gpu.memory_numa_node, facts.gpu_memory_nodes.get(gpu.pci)
+        memory, seen = gpu.memory_numa_node, places.memory_nodes.get(gpu.pci)
         if None not in (memory, seen) and memory != seen:
             yield _issue(
                 f"{gpu.pci} memory node", f"the kernel driver says {seen}, NVML says {memory}"

@@ -85,7 +85,7 @@ class NodeReader:
             is_whole = True
             self._host.forget()
             self._whole_due = self._clock() + REREAD_S
-        snapshot = join(reading, self._host.read(addresses(reading)))
+        snapshot = join(reading, *self._host.read(addresses(reading)))
         self._cost = ScanCost(
             nvml_calls=self._calls, file_reads=self._host.reads, is_whole=is_whole
         )
@@ -94,7 +94,8 @@ class NodeReader:
     def read_closed(self, cause: str) -> Snapshot:
         """Return the node's current state without NVML, which stays closed for *cause*."""
         issue = ProbeIssue(probe="nvml", subject="", reason=cause)
-        return self._taken(join(NvmlReading(issues=(issue,)), self._host.read(()), is_asked=False))
+        closed = NvmlReading(issues=(issue,))
+        return self._taken(join(closed, *self._host.read(()), is_asked=False))
 
     def _taken(self, snapshot: Snapshot) -> Snapshot:
         now = datetime.now(UTC).replace(microsecond=0)

@@ -2,19 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from nodetopo.model.gpu import NvidiaDriver
-from nodetopo.model.hca import DataDirect, Hca
-from nodetopo.model.host import HostSettings
-from nodetopo.model.kubelet import KubeletSettings
-from nodetopo.model.kubelet_state import KubeletState
-from nodetopo.model.numa import CpuTopology, NumaNode
-from nodetopo.model.nvlink import NvSwitch
-from nodetopo.model.pci import PciAddress, PciBridge
+from nodetopo.model.pci import PciAddress
 from nodetopo.model.probe_issue import ProbeIssue
-from nodetopo.model.snapshot import Kernel
+from nodetopo.model.snapshot import Snapshot
 from nodetopo.probes.host.settings import read_host_settings
 from nodetopo.probes.kubelet.config import read_kubelet_settings
 from nodetopo.probes.kubelet.state import read_kubelet_state
@@ -50,59 +44,21 @@ class Roots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PciFacts:
-    """The devices on the PCI bus, RDMA devices included.
+class Places:
+    """The GPUs on the PCI bus, which NVML's are joined with.
 
     Attributes:
-        is_readable: whether a bus can be read.
-        nvidia_gpus: the GPUs on PCI, with any driver.
+        listed: with any driver; ``None`` if no bus can be read.
         others: the unrequested ones of them, with the bound driver; a GPU whose device node this
             container lacks is left out.
         placed: the requested GPUs that are present.
+        memory_nodes: the NUMA node that a GPU's own memory is, where it is one.
     """
 
-    is_readable: bool
-    nvidia_gpus: tuple[PciAddress, ...]
+    listed: tuple[PciAddress, ...] | None
     others: Mapping[PciAddress, str | None]
     placed: Mapping[PciAddress, PlacedFunction]
-    nvswitches: tuple[NvSwitch, ...]
-    bridges: tuple[PciBridge, ...]
-    hcas: tuple[Hca, ...] | None
-    data_directs: tuple[DataDirect, ...] | None
-    management_hcas: tuple[Hca, ...] | None
-    issues: tuple[ProbeIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """All that is known of a node without NVML.
-
-    Attributes:
-        gpu_memory_nodes: the NUMA node that a GPU's own memory is, where it is one.
-    """
-
-    product_name: str | None
-    kernel: Kernel
-    nvidia: NvidiaDriver | None
-    gpu_memory_nodes: Mapping[PciAddress, int]
-    pci: PciFacts
-    numa_nodes: tuple[NumaNode, ...] | None
-    cpu: CpuTopology | None
-    kubelet: KubeletSettings | None
-    issues: tuple[ProbeIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletFacts:
-    """The kubelet's files on disk.
-
-    Attributes:
-        settings: with which files are younger than it, and which it passes over.
-    """
-
-    settings: KubeletSettings | None
-    state: KubeletState | None
-    issues: tuple[ProbeIssue, ...]
+    memory_nodes: Mapping[PciAddress, int]
 
 
 class Host:
@@ -147,87 +103,77 @@ class Host:
         for tree in self._trees:
             tree.forget()
 
-    def read(self, gpus: Iterable[PciAddress], *, counters: bool = False) -> HostFacts:
-        """Return the node's facts, with the places of *gpus*.
+    def read(
+        self, gpus: Iterable[PciAddress], *, counters: bool = False
+    ) -> tuple[Snapshot, Places]:
+        """Return all that is known of the node without NVML, and the places of *gpus*.
 
         Args:
             counters: whether to read the error counters of HCAs too.
         """
         part, sysfs, procfs, host = self._memo.part, self.sysfs, self.procfs, self.host
-        wanted = tuple(gpus)
-        pci = part("pci", (wanted, counters), lambda: self._pci(wanted, counters=counters))
-        numa_nodes, numa_issues = part("numa", None, lambda: read_numa(sysfs))
-        cpu, cpu_issues = part("cpu", None, lambda: read_cpu(sysfs, procfs))
-        kernel, kernel_issues = part("kernel", None, lambda: read_kernel(sysfs, procfs))
-        nvidia, nvidia_issues = part(
-            "nvidia", None, lambda: read_nvidia_driver(sysfs, procfs, host)
+        wanted, dmi = tuple(gpus), Files("dmi", sysfs)
+        pci, places = part("pci", (wanted, counters), lambda: self._pci(wanted, counters=counters))
+        read: Mapping[str, tuple[Any, tuple[ProbeIssue, ...]]] = {
+            "numa_nodes": part("numa", None, lambda: read_numa(sysfs)),
+            "cpu": part("cpu", None, lambda: read_cpu(sysfs, procfs)),
+            "kernel": part("kernel", None, lambda: read_kernel(sysfs, procfs)),
+            "nvidia": part("nvidia", None, lambda: read_nvidia_driver(sysfs, procfs, host)),
+            "kubelet": part("kubelet", None, lambda: read_kubelet_settings(host, procfs)),
+            "product_name": part("dmi", None, lambda: (dmi.text(PRODUCT_NAME) or None, dmi.issues)),
+        }
+        facts = replace(
+            pci,
+            issues=(*pci.issues, *(issue for _, issues in read.values() for issue in issues)),
+            **{name: fact for name, (fact, _) in read.items()},
         )
-        memory_nodes = part("memory", None, lambda: gpu_memory_nodes(procfs))
-        kubelet, kubelet_issues = part("kubelet", None, lambda: read_kubelet_settings(host, procfs))
-        dmi = Files("dmi", sysfs)
-        product, dmi_issues = part(
-            "dmi", None, lambda: (dmi.text(PRODUCT_NAME) or None, dmi.issues)
-        )
-        return HostFacts(
-            product_name=product,
-            kernel=kernel,
-            nvidia=nvidia,
-            gpu_memory_nodes=memory_nodes,
-            pci=pci,
-            numa_nodes=numa_nodes,
-            cpu=cpu,
-            kubelet=kubelet,
-            issues=(
-                *pci.issues,
-                *numa_issues,
-                *cpu_issues,
-                *kernel_issues,
-                *nvidia_issues,
-                *kubelet_issues,
-                *dmi_issues,
-            ),
-        )
+        return facts, places
 
-    def settings(self, facts: HostFacts) -> tuple[HostSettings | None, tuple[ProbeIssue, ...]]:
-        """Read the facts that only audits need; *facts* are the result of :meth:`read`."""
-        return read_host_settings(
-            self.sysfs, self.procfs, self.host, hcas=facts.pci.hcas, cpu=facts.cpu
-        )
+    def for_audits(self, snapshot: Snapshot, facts: Snapshot) -> Snapshot:
+        """Return *snapshot* with what only audits need, for the HCAs and CPUs of *facts*.
 
-    def kubelet(self) -> KubeletFacts:
-        """Read the kubelet's facts that only audits need.
-
-        :meth:`read` already has an issue for unknown settings.
+        :meth:`read` already has an issue for unknown settings of the kubelet.
         """
-        settings, _issues = read_kubelet_settings(self.host, self.procfs, history=True)
-        root_directory = settings.root_directory if settings else None
-        state, issues = read_kubelet_state(self.host, root_directory)
-        return KubeletFacts(settings=settings, state=state, issues=issues)
+        settings, issues = read_host_settings(
+            self.sysfs, self.procfs, self.host, hcas=facts.hcas, cpu=facts.cpu
+        )
+        kubelet, _issues = read_kubelet_settings(self.host, self.procfs, history=True)
+        root_directory = kubelet.root_directory if kubelet else None
+        state, more = read_kubelet_state(self.host, root_directory)
+        return replace(
+            snapshot,
+            host=settings,
+            kubelet=kubelet,
+            kubelet_on_disk=kubelet,
+            kubelet_state=state,
+            issues=(*snapshot.issues, *issues, *more),
+        )
 
-    def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> PciFacts:
+    def _pci(self, gpus: tuple[PciAddress, ...], *, counters: bool) -> tuple[Snapshot, Places]:
         tree, wanted = PciTree(self.sysfs), frozenset(gpus)
         functions = ((address, tree.function(address)) for address in gpus)
         placed = {address: function for address, function in functions if function is not None}
         rdma = read_rdma(self.sysfs, tree, counters=counters)
-        hcas = (*(rdma.hcas or ()), *(rdma.management_hcas or ()))
         paths = [function.path for function in placed.values()]
-        paths += [hca.path for hca in hcas]
+        paths += [hca.path for hca in (*(rdma.hcas or ()), *(rdma.management_hcas or ()))]
         paths += [direct.path for direct in rdma.data_directs or ()]
         nvidia_gpus, nvswitches = tree.nvidia_gpus(), tree.nvswitches()
         bridges = tree.bridges(filter(None, paths))
-        return PciFacts(
-            is_readable=tree.is_readable,
-            nvidia_gpus=nvidia_gpus,
-            others={
-                address: tree.driver(address)
-                for address in nvidia_gpus
-                if address not in wanted and not is_hidden(self.procfs, address)
-            },
-            placed=placed,
-            nvswitches=nvswitches,
-            bridges=bridges,
+        listed = nvidia_gpus if tree.is_readable else None
+        others = {
+            address: tree.driver(address)
+            for address in nvidia_gpus
+            if address not in wanted and not is_hidden(self.procfs, address)
+        }
+        facts = Snapshot(
+            pci_gpus=listed,
+            nvswitches=nvswitches if tree.is_readable else None,
+            bridges=bridges if tree.is_readable else None,
             hcas=rdma.hcas,
             data_directs=rdma.data_directs,
             management_hcas=rdma.management_hcas,
             issues=(*tree.issues, *rdma.issues),
         )
+        memory_nodes = gpu_memory_nodes(self.procfs)
+        places = Places(listed=listed, others=others, placed=placed, memory_nodes=memory_nodes)
+        return facts, places

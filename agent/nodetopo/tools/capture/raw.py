@@ -59,7 +59,7 @@ def capture_raw(
         failure, reading = error, unread(error)
     host.renew()
     host.read(addresses(reading), counters=True)
-    snapshot = join(reading, host.read(addresses(reading)))
+    snapshot = join(reading, *host.read(addresses(reading)))
     archive = _Archive()
     for tree, prefix in ((host.sysfs, "sys"), (host.procfs, "proc"), (host.host, "")):
         archive.add(tree, prefix)
