@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from errno import EINVAL, EOPNOTSUPP
 
 from nodetopo.model.hca import Gid, HcaPort, LinkLayer
-from nodetopo.probes.sysfs.files import Files, plain_text
+from nodetopo.probes.sysfs.files import Files, matched, plain_text
 from nodetopo.probes.sysfs.tree import Root
 
 LINK_COUNTERS = (
@@ -64,13 +64,13 @@ restricted functions and for unset GIDs (kernel drivers/infiniband/core/sysfs.c)
 attributes of network interfaces (net/core/net-sysfs.c).
 """
 
-_INTERFACE = re.compile(r"[^\s/\x00-\x1f\x7f]{1,15}")
+_INTERFACE = matched(r"(?!\.{1,2}$)[^\s/\x00-\x1f\x7f]{1,15}", "not the name of an interface")
 """Length: IFNAMSIZ less the closing zero (kernel include/uapi/linux/if.h)."""
 
 _UNSET_GIDS = (":".join(["0000"] * 8), ":".join(["fe80"] + ["0000"] * 7))
 """No address, or the link-local prefix without an interface identifier."""
 
-_GID_TYPES = ("IB/RoCE v1", "RoCE v2")
+_GID_TYPE = matched("IB/RoCE v1|RoCE v2", "not a GID type that we know")
 """All that the kernel prints (drivers/infiniband/core/cache.c, gid_type_str)."""
 
 _NAMELESS = ("UNKNOWN", "<unknown>")
@@ -79,13 +79,12 @@ _NAMELESS = ("UNKNOWN", "<unknown>")
 _NEITHER_LAYER = "Unknown"
 """The kernel's text for a device of neither layer, such as AWS's EFA."""
 
-_INDEX = re.compile(r"[0-9]{1,5}")
-_GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
-_STATE = re.compile(r"-?[0-9]+: *(\S.*)")
-_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
-_LID = re.compile(r"0x[0-9a-f]{1,8}")
-_COUNT = re.compile(r"[0-9]{1,20}")
+_INDEX, _COUNT = "[0-9]{1,5}", "[0-9]{1,20}"
+
+_GID = matched(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}", "not a GID")
+_STATE = matched(r"-?[0-9]+: *(\S.*)")
+_RATE = matched(r"([0-9]{1,6}(?:\.[0-9])?) Gb/sec .*")
+_LID = matched(r"0x[0-9a-f]{1,8}", "not a LID")
 
 
 class RdmaFiles(Files):
@@ -110,34 +109,34 @@ class RdmaFiles(Files):
     def interface(self, path: str) -> str | None:
         """Return the name of a network interface; ``None`` where the driver gives none."""
         name = self.offered(path)
-        if not name:
-            return None
-        if _INTERFACE.fullmatch(name) is None or name in (".", ".."):
-            self.report(path, f"not the name of an interface: {name[:40]!r}")
-            return None
-        return name
+        return self.read(path, _INTERFACE, name) if name else None
+
+    def numbers(self, path: str) -> list[int]:
+        """Return the names in a directory that are numbers, ascending."""
+        return sorted(int(name) for name in self.names(path) or () if re.fullmatch(_INDEX, name))
 
 
 def read_ports(files: RdmaFiles, device: str, *, counters: bool) -> tuple[HcaPort, ...]:
     """Return the ports of the RDMA device whose directory is *device*, by number."""
-    names = files.names(f"{device}/ports") or ()
     ports = []
-    for number in sorted(int(name) for name in names if _NUMBER.fullmatch(name)):
+    for number in filter(None, files.numbers(f"{device}/ports")):
         place = f"{device}/ports/{number}"
-        layer = _layer(files, f"{place}/link_layer")
-        has_lid = layer is not LinkLayer.ETHERNET
-        state = _match(files, f"{place}/state", _STATE)
-        physical_state = _match(files, f"{place}/phys_state", _STATE)
-        rate = _match(files, f"{place}/rate", _RATE)
+        layer = files.read(f"{place}/link_layer", _layer)
+        rate = files.read(f"{place}/rate", _RATE)
+        lids = (
+            None if layer is LinkLayer.ETHERNET else files.read(f"{place}/{name}", _LID)
+            for name in ("lid", "sm_lid")
+        )
+        lid, sm_lid = (None if text is None else int(text, 16) for text in lids)
         ports.append(
             HcaPort(
                 number=number,
-                state=None if state in _NAMELESS else state,
-                physical_state=None if physical_state in _NAMELESS else physical_state,
+                state=files.read(f"{place}/state", _named_state),
+                physical_state=files.read(f"{place}/phys_state", _named_state),
                 layer=layer,
                 rate_gbps=None if rate is None else float(rate),
-                lid=_lid(files, f"{place}/lid") if has_lid else None,
-                sm_lid=_lid(files, f"{place}/sm_lid") if has_lid else None,
+                lid=lid,
+                sm_lid=sm_lid,
                 gids=read_gids(files, place),
                 counters=_counters(files, place) if counters else None,
             )
@@ -153,55 +152,29 @@ def read_gids(files: RdmaFiles, port: str) -> tuple[Gid, ...]:
     Args:
         port: the port's directory.
     """
-    names = files.names(f"{port}/gids") or ()
     gids = []
-    for index in sorted(int(name) for name in names if _INDEX.fullmatch(name)):
-        place = f"{port}/gids/{index}"
-        text = files.offered(place)
-        if text is None or text in _UNSET_GIDS:
+    for index in files.numbers(f"{port}/gids"):
+        text = files.offered(place := f"{port}/gids/{index}")
+        if text is None or text in _UNSET_GIDS or (gid := files.read(place, _GID, text)) is None:
             continue
-        if _GID.fullmatch(text) is None:
-            files.report(place, f"not a GID: {text[:40]!r}")
-            continue
-        kind = files.offered(f"{port}/gid_attrs/types/{index}")
-        if kind is not None and kind not in _GID_TYPES:
-            path = f"{port}/gid_attrs/types/{index}"
-            files.report(path, f"not a GID type that we know: {kind[:40]!r}")
-            kind = None
+        kind = files.offered(place := f"{port}/gid_attrs/types/{index}")
+        kind = None if kind is None else files.read(place, _GID_TYPE, kind)
         netdev = files.interface(f"{port}/gid_attrs/ndevs/{index}")
-        gids.append(Gid(index=index, gid=text, type=kind, netdev=netdev))
+        gids.append(Gid(index=index, gid=gid, type=kind, netdev=netdev))
     return tuple(gids)
 
 
-def _match(files: RdmaFiles, path: str, pattern: re.Pattern[str]) -> str | None:
-    text = files.text(path)
-    if text is None:
-        return None
-    match = pattern.fullmatch(text)
-    if match is None:
-        files.report(path, f"not understood: {text[:40]!r}")
-        return None
-    return match[1]
+def _named_state(text: str) -> str | None:
+    state = _STATE(text)
+    return None if state in _NAMELESS else state
 
 
-def _layer(files: RdmaFiles, path: str) -> LinkLayer | None:
-    text = files.text(path)
-    if text is None or text == _NEITHER_LAYER:
+def _layer(text: str) -> LinkLayer | None:
+    if text == _NEITHER_LAYER:
         return None
     if text not in tuple(LinkLayer):
-        files.report(path, f"not a link layer that we know: {text[:40]!r}")
-        return None
+        raise ValueError(f"not a link layer that we know: {text[:40]!r}")
     return LinkLayer(text)
-
-
-def _lid(files: RdmaFiles, path: str) -> int | None:
-    text = files.text(path)
-    if text is None:
-        return None
-    if _LID.fullmatch(text) is None:
-        files.report(path, f"not a LID: {text[:40]!r}")
-        return None
-    return int(text, 16)
 
 
 def _counters(files: RdmaFiles, port: str) -> Mapping[str, int]:
@@ -210,12 +183,12 @@ def _counters(files: RdmaFiles, port: str) -> Mapping[str, int]:
     A text instead of a number (``N/A (no PMA)``) means that the device lacks the counter, so it is
     not an issue.
     """
-    counts: dict[str, int] = {}
-    for folder, wanted in (("counters", LINK_COUNTERS), ("hw_counters", HARDWARE_COUNTERS)):
-        for name in files.names(f"{port}/{folder}") or ():
-            if name not in wanted:
-                continue
-            text = files.offered(f"{port}/{folder}/{name}")
-            if text is not None and _COUNT.fullmatch(text):
-                counts[name] = int(text)
-    return dict(sorted(counts.items()))
+    wanted = {"counters": LINK_COUNTERS, "hw_counters": HARDWARE_COUNTERS}
+    texts = {
+        name: files.offered(f"{port}/{folder}/{name}")
+        for folder, known in wanted.items()
+        for name in files.names(f"{port}/{folder}") or ()
+        if name in known
+    }
+    found = {name: text for name, text in texts.items() if text and re.fullmatch(_COUNT, text)}
+    return {name: int(text) for name, text in sorted(found.items())}
