@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Condition, Thread
+from queue import Full, Queue
+from threading import Event, Lock, Thread
 
 from structlog.typing import FilteringBoundLogger
 
@@ -73,6 +74,11 @@ class AllocationLog:
     """Writes the lines in a separate thread, so that no call of the kubelet waits.
 
     *close_s* is how long :meth:`close` waits for the last lines, in seconds.
+
+    Attributes:
+        count: containers that were given devices.
+        dropped: allocations that were logged without their reasons, because too many waited.
+        unchosen: answers that were any valid set, because none was chosen in time.
     """
 
     def __init__(
@@ -83,40 +89,24 @@ class AllocationLog:
         *,
         resource: str = "",
     ) -> None:
-        self._resource = resource
-        self._recent: deque[LoggedAllocation] = deque(maxlen=REMEMBERED)
+        self.count = 0
+        self.dropped = 0
+        self.unchosen = 0
         self._explain = explain
         self._log = log
         self._close_s = close_s
-        self._changed = Condition()  # guards everything below
+        self._resource = resource
+        self._recent: deque[LoggedAllocation] = deque(maxlen=REMEMBERED)
+        self._waiting: Queue[tuple[tuple[str, ...], Asked | None]] = Queue(WAITING)
+        self._closing = Event()
+        self._lock = Lock()  # guards the counters, and the two below
         self._answers: OrderedDict[frozenset[str], Asked] = OrderedDict()
-        self._waiting: deque[tuple[tuple[str, ...], Asked | None]] = deque()
         self._thread: Thread | None = None
-        self._is_closing = False
-        self._dropped = 0
-        self._count = 0
-        self._unchosen = 0
-
-    @property
-    def count(self) -> int:
-        """How many containers were given devices."""
-        return self._count
 
     @property
     def recent(self) -> tuple[LoggedAllocation, ...]:
         """The latest allocations, oldest first."""
-        with self._changed:
-            return tuple(self._recent)
-
-    @property
-    def dropped(self) -> int:
-        """How many allocations were logged without their reasons, because too many waited."""
-        return self._dropped
-
-    @property
-    def unchosen(self) -> int:
-        """How many answers were any valid set, because none was chosen in time."""
-        return self._unchosen
+        return tuple(self._recent.copy())
 
     def answered(self, asked: Asked, chosen: Sequence[str], *, is_choice: bool = True) -> None:
         """Remember the answer *chosen* to the request *asked*.
@@ -124,8 +114,8 @@ class AllocationLog:
         *is_choice* is false of any valid set.
         """
         key = frozenset(chosen)
-        with self._changed:
-            self._unchosen += not is_choice
+        with self._lock:
+            self.unchosen += not is_choice
             self._answers[key] = asked
             self._answers.move_to_end(key)
             if len(self._answers) > ANSWERS:
@@ -133,63 +123,65 @@ class AllocationLog:
 
     def allocated(self, ids: Sequence[str]) -> None:
         """Log that *ids* were allocated; the line is written a moment later."""
-        with self._changed:
-            self._count += 1
+        with self._lock:
+            self.count += 1
             asked = self._answers.pop(frozenset(ids), None)
-            is_full = self._is_closing or len(self._waiting) >= WAITING
-            if not is_full:
-                self._waiting.append((tuple(ids), asked))
-                if self._thread is None:
-                    thread = Thread(target=self._run, name="allocation log", daemon=True)
-                    with suppress(RuntimeError):  # at the limit: the next allocation tries again
-                        thread.start()
-                        self._thread = thread
-                self._changed.notify()
-                return
-            self._dropped += 1
-            self._remember(ids, asked, {})
-        self._log.warning("devices allocated", chosen=list(ids), unexplained=self._dropped)
+            if not self._closing.is_set():
+                self._start()
+                with suppress(Full):
+                    self._waiting.put_nowait((tuple(ids), asked))
+                    return
+            self.dropped += 1
+        self._remember(ids, asked, {})
+        self._log.warning("devices allocated", chosen=list(ids), unexplained=self.dropped)
+
+    def _start(self) -> None:
+        """Start the thread, if there is none yet."""
+        if self._thread is None:
+            thread = Thread(target=self._run, name="allocation log", daemon=True)
+            with suppress(RuntimeError):  # at the limit: the next allocation tries again
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         """Write the lines that still wait, and end the thread."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(self._close_s)
-        elif self._waiting:
+        with self._lock:
+            self._closing.set()
+        with suppress(Full):
+            self._waiting.put_nowait(((), None))  # wakes the thread
+        if self._thread is None:
             self._run()
+        else:
+            self._thread.join(self._close_s)
 
     def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_closing)
-                self._changed.wait_for(lambda: self._is_closing, QUIET_S)
-                batch, is_last = tuple(self._waiting), self._is_closing
-                self._waiting.clear()
-            for ids, asked in batch:
-                try:
-                    reasons = self._explain(ids, asked)
-                except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
-                    self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
-                    with self._changed:
-                        self._remember(ids, asked, {})
-                    continue
-                line = {
-                    "chosen": list(ids),
-                    **reasons,
-                    "chosen_by": "us" if asked else "kubelet",
-                    "took_ms": asked.took_ms if asked else None,
-                }
-                self._log.info("devices allocated", **line)
-                with self._changed:
-                    self._remember(ids, asked, reasons)
+        while not (self._closing.is_set() and self._waiting.empty()):
+            ids, asked = self._waiting.get()
+            if self._waiting.empty():
+                self._closing.wait(QUIET_S)
+            if ids:
+                self._write(ids, asked)
+
+    def _write(self, ids: tuple[str, ...], asked: Asked | None) -> None:
+        try:
+            reasons = self._explain(ids, asked)
+        except Exception:  # noqa: BLE001 - a fault in the reasons must not end the log
+            self._log.error("allocation not explained", chosen=list(ids), exc_info=True)
+            self._remember(ids, asked, {})
+            return
+        line = {
+            "chosen": list(ids),
+            **reasons,
+            "chosen_by": "us" if asked else "kubelet",
+            "took_ms": asked.took_ms if asked else None,
+        }
+        self._log.info("devices allocated", **line)
+        self._remember(ids, asked, reasons)
 
     def _remember(
         self, ids: Sequence[str], asked: Asked | None, reasons: Mapping[str, object]
     ) -> None:
-        """Keep an allocation for :attr:`recent`; the lock is held."""
+        """Keep an allocation for :attr:`recent`."""
         said, policy = (
             None if (word := reasons.get(key)) is None else str(word) for key in ("said", "policy")
         )
