@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import textwrap
 from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence
@@ -211,6 +212,36 @@ class Repeated(argparse.Action):
         setattr(namespace, self.dest, f"{before},{values}" if before is not None else values)
 
 
+_FLAG = re.compile(
+    r"(?P<flags>-\S+(?: -\S+)*)(?: (?P<value>\S+?)(?P<marks>[!*#]*)(?:=(?P<default>[^\s=]*))?)?"
+    r" {2,}(?P<help>\S.*)"
+)
+
+
+def add_flags(parser: argparse._ActionsContainer, table: str, **choices: Sequence[str]) -> None:
+    """Add the flags of *table*, one to a line: ``--flag VALUE``, two spaces, and its help.
+
+    A flag without a value is a switch. ``VALUE!`` is required, ``VALUE*`` can be repeated,
+    ``VALUE#`` is a whole number, and ``VALUE=word`` has a default. A deeper indented line continues
+    the help. *choices* has the accepted words of a flag, by its name with underscores.
+    """
+    for line in re.sub(r"\n {8,}", " ", table).strip().splitlines():
+        parts = _FLAG.fullmatch(line.strip())
+        assert parts is not None, f"not a flag with a help text: {line!r}"
+        flags, value, marks, default, text = parts.groups()
+        how: dict[str, Any] = {"help": text, "action": "store" if value else "store_true"}
+        if value:
+            how |= {"metavar": value, "required": "!" in marks, "default": default}
+        if value and "*" in marks:
+            how |= {"action": "append", "default": []}
+        if value and "#" in marks:
+            how["type"] = int
+        names = flags.split()
+        if (words := choices.get(names[-1].lstrip("-").replace("-", "_"))) is not None:
+            how["choices"] = words
+        parser.add_argument(*names, **how)
+
+
 def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any) -> Parser:
     """Add the command *name*; *summary* is for the list of commands and the command's help."""
     return subparsers.add_parser(
@@ -223,18 +254,17 @@ def add_command(subparsers: Subparsers, name: str, summary: str, **options: Any)
 
 def add_output(parser: argparse.ArgumentParser, *, formats: tuple[str, ...] = FORMATS) -> None:
     """Add ``-o``, which every reader has, with *formats*, the table first."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=formats,
-        default="table",
-        metavar="FORMAT",
-        help=f"{', '.join(formats)} (default: table)",
-    )
+    text = f"-o --output FORMAT=table  {', '.join(formats)} (default: table)"
+    add_flags(parser, text, output=formats)
     add_style(parser)
 
 
 def add_style(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every command that prints for a person."""
-    parser.add_argument("--strict", action="store_true", help="exit 1 on warnings too")
-    parser.add_argument("--no-color", action="store_true", help="no colour (also NO_COLOR=1)")
+    add_flags(
+        parser,
+        """
+    --strict  exit 1 on warnings too
+    --no-color  no colour (also NO_COLOR=1)
+    """,
+    )

@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 
 from nodetopo.admission.merge import OPTIONS, POLICIES, SCOPES
 from nodetopo.cli.flags.source import add_source
-from nodetopo.cli.parser import Parser, add_output
+from nodetopo.cli.parser import Parser, add_flags, add_output
 
 _EPILOG = (
     "The pods of the manifest arrive one after the other, and each gets the resources that "
@@ -26,21 +26,16 @@ def _option(text: str) -> tuple[str, str]:
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "--manifest", metavar="FILE", required=True, help="the manifest, - for stdin"
-    )
+    add_flags(parser, "--manifest FILE!  the manifest, - for stdin")
     group = parser.add_argument_group("what if", "default: the kubelet's own settings")
-    group.add_argument(
-        "--policy",
-        choices=POLICIES,
-        metavar="WORD",
-        help=f"topologyManagerPolicy: {', '.join(POLICIES)}",
-    )
-    group.add_argument(
-        "--scope",
-        choices=SCOPES,
-        metavar="WORD",
-        help=f"topologyManagerScope: {' or '.join(SCOPES)}",
+    add_flags(
+        group,
+        f"""
+    --policy WORD  topologyManagerPolicy: {", ".join(POLICIES)}
+    --scope WORD  topologyManagerScope: {" or ".join(SCOPES)}
+    """,
+        policy=POLICIES,
+        scope=SCOPES,
     )
     group.add_argument(
         "--policy-option",

@@ -1,7 +1,7 @@
 """The flags of ``nodetopo capture``."""
 
 from nodetopo.cli.flags.source import add_source
-from nodetopo.cli.parser import Parser, add_style
+from nodetopo.cli.parser import Parser, add_flags, add_style
 
 _EPILOG = (
     "With --raw, DIR gets three files that replay this node anywhere. nvml.txt has every answer "
@@ -17,14 +17,13 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="- for stdout; with --raw a new DIR"
-    )
-    parser.add_argument(
-        "--raw", action="store_true", help="write a directory that replays the live node"
-    )
-    parser.add_argument(
-        "--scrub", action="store_true", help="replace identifiers of the node, devices and pods"
+    add_flags(
+        parser,
+        """
+    -o --output FILE!  - for stdout; with --raw a new DIR
+    --raw  write a directory that replays the live node
+    --scrub  replace identifiers of the node, devices and pods
+    """,
     )
     add_style(parser)
     add_source(parser)

@@ -2,7 +2,7 @@
 
 from nodetopo.cli.flags.labels import add_places
 from nodetopo.cli.flags.source import add_node
-from nodetopo.cli.parser import Parser, add_output
+from nodetopo.cli.parser import Parser, add_flags, add_output
 
 _EPILOG = (
     "For an uninstall. Delete the DaemonSet first, otherwise it restores everything. The command "
@@ -14,9 +14,12 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    parser.add_argument("--dry-run", action="store_true", help="show the removals, remove nothing")
-    parser.add_argument(
-        "--all-nodes", action="store_true", help="remove the labels of every Node, and nothing else"
+    add_flags(
+        parser,
+        """
+    --dry-run  show the removals, remove nothing
+    --all-nodes  remove the labels of every Node, and nothing else
+    """,
     )
     add_output(parser)
     add_places(parser)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nodetopo.cli.parser import Parser, add_output
+from nodetopo.cli.parser import Parser, add_flags, add_output
 
 _OWN = ("--all", "--output", "--strict", "--no-color", "--help")
 
@@ -16,7 +16,7 @@ def add(parser: Parser) -> None:
         help="a check (NVL-001), an XID (79), an Event, alert, label, setting, metric, or a reason "
         "of the kubelet (default: list the kinds of words)",
     )
-    parser.add_argument("--all", action="store_true", help="list every word")
+    add_flags(parser, "--all  list every word")
     add_output(parser)
     parser.set_defaults(module="explain")
 

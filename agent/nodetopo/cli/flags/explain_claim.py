@@ -1,8 +1,8 @@
 """The flags of ``nodetopo explain-claim``."""
 
-from nodetopo.cli.flags.cluster import add_cluster
+from nodetopo.cli.flags.cluster import CLUSTER
 from nodetopo.cli.flags.source import KUBECONFIG_HELP
-from nodetopo.cli.parser import Parser, add_output
+from nodetopo.cli.parser import Parser, add_flags, add_output
 
 _EPILOG = (
     "The existing claims determine the free GPUs: devices of deleted claims count as free. Exit "
@@ -21,33 +21,30 @@ def add(parser: Parser) -> None:
         help="[NAMESPACE/]NAME of the ResourceClaim (default namespace: default)",
     )
     group = parser.add_argument_group("cluster", "default: kubectl's cluster")
-    add = group.add_argument
-    source = group.add_mutually_exclusive_group()
-    source.add_argument("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)
-    add_cluster(source)
-    add("--claim", metavar="FILE", help="`kubectl get resourceclaim NAME -o json` (or yaml)")
-    add(
-        "--slices",
-        metavar="FILE",
-        help="`kubectl get resourceslices -o json`, instead of a cluster",
+    add_flags(
+        group.add_mutually_exclusive_group(),
+        f"""
+    --kubeconfig FILE  {KUBECONFIG_HELP}
+    {CLUSTER}
+    """,
     )
-    add(
-        "--claims",
-        metavar="FILE",
-        help="`kubectl get resourceclaims -A -o json`, for the devices of other claims",
+    add_flags(
+        group,
+        """
+    --claim FILE  `kubectl get resourceclaim NAME -o json` (or yaml)
+    --slices FILE  `kubectl get resourceslices -o json`, instead of a cluster
+    --claims FILE  `kubectl get resourceclaims -A -o json`, for the devices of other claims
+    """,
     )
     machine = parser.add_argument_group(
         "machine", "default: this node if the claim is on it, otherwise the machine in its slices"
-    ).add_mutually_exclusive_group()
-    machine.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        help="a captured snapshot of the claim's node, or archive of `support`",
     )
-    machine.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="a bundled machine that equals the claim's node, see `nodetopo simulate machines`",
+    add_flags(
+        machine.add_mutually_exclusive_group(),
+        """
+    --snapshot FILE  a captured snapshot of the claim's node, or archive of `support`
+    --machine NAME  a bundled machine that equals the claim's node, see `nodetopo simulate machines`
+    """,
     )
     add_output(parser)
     parser.set_defaults(module="explain_claim", topo_m=None, nccl_xml=None)

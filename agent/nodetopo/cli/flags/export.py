@@ -2,7 +2,7 @@
 
 from nodetopo.cli.flags.cluster import add_cluster_source
 from nodetopo.cli.flags.source import add_settings
-from nodetopo.cli.parser import Parser, add_style
+from nodetopo.cli.parser import Parser, add_flags, add_style
 from nodetopo.tools.cluster.export.record import (
     CLAIM_FORMS,
     CLAIMS,
@@ -31,29 +31,23 @@ def add(parser: Parser) -> None:
         metavar="SCHEDULER",
         help=f"one of {', '.join(SCHEDULERS)}; or {CLAIMS}: claims of GPUs",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("yaml", "json"),
-        metavar="FORMAT",
-        help="yaml or json (default: yaml; json for runai)",
-    )
+    text = "-o --output FORMAT  yaml or json (default: yaml; json for runai)"
+    add_flags(parser, text, output=("yaml", "json"))
     add_style(parser)
     add_cluster_source(parser)
-    add = parser.add_argument_group("object").add_argument
     all_forms = {**FORMS, CLAIMS: CLAIM_FORMS}
     forms = "; ".join(f"{name}: {', '.join(forms)}" for name, forms in all_forms.items() if forms)
-    add("--levels", default="", metavar="KEY,…", help="broadest first (default: chosen)")
-    add("--name", default=DEFAULT_NAME, help=f"name of the object (default: {DEFAULT_NAME})")
-    add("--form", help=f"for {forms} (default: the first; for kubernetes the newest served)")
-    add(
-        "--size",
-        type=int,
-        metavar="N",
-        help="pods of a group (default: the nodes of the largest place)",
+    add_flags(
+        parser.add_argument_group("object"),
+        f"""
+    --levels KEY,…=  broadest first (default: chosen)
+    --name NAME={DEFAULT_NAME}  name of the object (default: {DEFAULT_NAME})
+    --form FORM  for {forms} (default: the first; for kubernetes the newest served)
+    --size N#  pods of a group (default: the nodes of the largest place)
+    --in-namespace NAME  namespace of a namespaced object
+    --cluster-id UUID  ID of the cluster, for runai
+    """,
     )
-    add("--in-namespace", metavar="NAME", help="namespace of a namespaced object")
-    add("--cluster-id", metavar="UUID", help="ID of the cluster, for runai")
     _add_claims(parser)
     add_settings(parser, ("label_prefix",), "labels")
     parser.set_defaults(module="export")
@@ -63,28 +57,23 @@ def _add_claims(parser: Parser) -> None:
     group = parser.add_argument_group(
         "claims, for dra", "default: the machines whose GPUs the cluster's ResourceSlices publish"
     )
-    source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="a bundled machine, see `nodetopo simulate machines`",
+    add_flags(
+        group.add_mutually_exclusive_group(),
+        """
+    --machine NAME  a bundled machine, see `nodetopo simulate machines`
+    --snapshot FILE  a captured snapshot, or archive of `support`, - for stdin
+    --slices FILE  `kubectl get resourceslices -o json` (or yaml), - for stdin, instead of a cluster
+    """,
     )
-    source.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        help="a captured snapshot, or archive of `support`, - for stdin",
-    )
-    source.add_argument(
-        "--slices",
-        metavar="FILE",
-        help="`kubectl get resourceslices -o json` (or yaml), - for stdin, instead of a cluster",
+    add_flags(
+        group,
+        """
+    --sizes N,…  GPUs of a claim (default: 1,2,4,8,…, and all of a node)
+    --driver NAME  driver of the GPUs: gpu.nvidia.com (default), nodetopo.io
+    --device-class NAME  also write this class (default: the driver's own)
+    """,
     )
     add = group.add_argument
-    add("--sizes", metavar="N,…", help="GPUs of a claim (default: 1,2,4,8,…, and all of a node)")
-    add(
-        "--driver", metavar="NAME", help="driver of the GPUs: gpu.nvidia.com (default), nodetopo.io"
-    )
-    add("--device-class", metavar="NAME", help="also write this class (default: the driver's own)")
     add(
         "--with-nics",
         metavar="DRIVER",
@@ -99,4 +88,4 @@ def _add_claims(parser: Parser) -> None:
         const="dra.cpu",
         help="claim CPUs too, of the driver dra.cpu by default",
     )
-    add("--cpus", type=int, metavar="N", help="CPUs for each GPU, with --with-cpus (default: 8)")
+    add_flags(group, "--cpus N#  CPUs for each GPU, with --with-cpus (default: 8)")

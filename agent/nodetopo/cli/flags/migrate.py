@@ -1,6 +1,6 @@
 """The flags of ``nodetopo migrate``."""
 
-from nodetopo.cli.parser import FORMATS, Parser, add_output
+from nodetopo.cli.parser import FORMATS, Parser, add_flags, add_output
 
 CONFIG = "config"
 """The output that is nodetopo's configuration instead of verdicts."""
@@ -27,9 +27,7 @@ def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a directory, or -")
-    parser.add_argument(
-        "--check", action="store_true", help="check every line; this is the default"
-    )
+    add_flags(parser, "--check  check every line; this is the default")
     parser.add_argument(
         "--as",
         dest="form",
@@ -37,14 +35,12 @@ def add(parser: Parser) -> None:
         metavar="FORM",
         help=f"form of files without a kind: {', '.join(_FORMS)} (default: by their keys)",
     )
-    parser.add_argument(
-        "--write", metavar="DIR", help="also write a kustomize overlay that keeps the settings"
-    )
-    parser.add_argument(
-        "--deploy",
-        default="../..",
-        metavar="DIR",
-        help="deploy/daemonset as seen from that overlay (default: ../..)",
+    add_flags(
+        parser,
+        """
+    --write DIR  also write a kustomize overlay that keeps the settings
+    --deploy DIR=../..  deploy/daemonset as seen from that overlay (default: ../..)
+    """,
     )
     add_output(parser, formats=(*FORMATS, CONFIG))
     parser.set_defaults(module="migrate")

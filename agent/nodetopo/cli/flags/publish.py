@@ -2,7 +2,7 @@
 
 from nodetopo.cli.flags.labels import add_places, add_rules
 from nodetopo.cli.flags.source import add_source
-from nodetopo.cli.parser import Parser, add_output
+from nodetopo.cli.parser import Parser, add_flags, add_output
 
 _EPILOG = (
     "For a node without the daemon, for example as a Job. One scan removes no labels: a label "
@@ -14,7 +14,7 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    parser.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
+    add_flags(parser, "--dry-run  show the changes, write nothing")
     add_output(parser)
     add_places(parser)
     add_rules(parser, "publish_clique", "topology_levels")

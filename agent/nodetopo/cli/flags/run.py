@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from nodetopo.cli.parser import Parser, Repeated
+from nodetopo.cli.parser import Parser, Repeated, add_flags
 from nodetopo.kernel.settings.declare import key, options, variable
 from nodetopo.kernel.settings.explained import effect, explanation
 from nodetopo.kernel.settings.nvidia.names import (
@@ -42,11 +42,7 @@ def add(parser: Parser) -> None:
         metavar="FILE",
         help=f"settings file, ours or NVIDIA's; also {CONFIG_VARIABLE}, {NVIDIA_CONFIG_VARIABLE}",
     )
-    parser.add_argument(
-        "--print-config",
-        action="store_true",
-        help="print every setting with its origin, and exit",
-    )
+    add_flags(parser, "--print-config  print every setting with its origin, and exit")
     groups: dict[str, Any] = {}
     for name, option in options().items():
         if option.group not in groups:

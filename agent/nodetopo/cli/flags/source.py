@@ -2,7 +2,7 @@
 
 from argparse import SUPPRESS, BooleanOptionalAction
 
-from nodetopo.cli.parser import Parser
+from nodetopo.cli.parser import Parser, add_flags
 
 NODE_SETTINGS = (
     "sysfs_root",
@@ -25,26 +25,14 @@ KUBECONFIG_HELP = "kubeconfig for the API server; default as for kubectl"
 def add_source(parser: Parser) -> None:
     """Add the flags that choose the source and describe the live node."""
     group = parser.add_argument_group("source", "one of these; default: the live node")
-    source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        help="a captured snapshot, or archive of `support`, - for stdin",
-    )
-    source.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="a bundled machine, see `nodetopo simulate machines`",
-    )
-    source.add_argument(
-        "--topo-m",
-        metavar="FILE",
-        help="the text of `nvidia-smi topo -m`, - for stdin",
-    )
-    source.add_argument(
-        "--nccl-xml",
-        metavar="FILE",
-        help="an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin",
+    add_flags(
+        group.add_mutually_exclusive_group(),
+        """
+    --snapshot FILE  a captured snapshot, or archive of `support`, - for stdin
+    --machine NAME  a bundled machine, see `nodetopo simulate machines`
+    --topo-m FILE  the text of `nvidia-smi topo -m`, - for stdin
+    --nccl-xml FILE  an NCCL topology (NCCL_TOPO_DUMP_FILE), - for stdin
+    """,
     )
     add_node(parser)
 

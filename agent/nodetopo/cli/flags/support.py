@@ -1,7 +1,7 @@
 """The flags of ``nodetopo support``."""
 
 from nodetopo.cli.flags.source import add_settings, add_source
-from nodetopo.cli.parser import Parser, add_style
+from nodetopo.cli.parser import Parser, add_flags, add_style
 
 DEFAULT_NAME = "nodetopo-support.tar.gz"
 
@@ -18,15 +18,12 @@ _EPILOG = (
 def add(parser: Parser) -> None:
     """Add the flags."""
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "-o",
-        "--output",
-        default=DEFAULT_NAME,
-        metavar="FILE",
-        help=f"- for stdout (default: {DEFAULT_NAME})",
-    )
-    parser.add_argument(
-        "--log", metavar="FILE", help="log file, - for stdin, such as the output of `kubectl logs`"
+    add_flags(
+        parser,
+        f"""
+    -o --output FILE={DEFAULT_NAME}  - for stdout (default: {DEFAULT_NAME})
+    --log FILE  log file, - for stdin, such as the output of `kubectl logs`
+    """,
     )
     add_settings(parser, ("health_file", "metrics_address"), "daemon")
     add_style(parser)

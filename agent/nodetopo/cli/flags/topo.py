@@ -3,23 +3,19 @@
 from argparse import BooleanOptionalAction
 
 from nodetopo.cli.flags.source import add_source
-from nodetopo.cli.parser import FORMATS, Parser, add_command, add_output
+from nodetopo.cli.parser import FORMATS, Parser, add_command, add_flags, add_output
 
 
 def add(parser: Parser) -> None:
     """Add the flags."""
     what = parser.add_subparsers(metavar="WHAT", required=True)
     matrix = add_command(what, "matrix", "print the connection of each pair of devices")
-    matrix.add_argument(
-        "--wide",
-        action="store_true",
-        help="aligned columns, with NUMA node, PCI address and link, nearest NIC, NVLink island, "
-        "rail",
-    )
-    matrix.add_argument(
-        "--nccl",
-        action="store_true",
-        help="NCCL's path types instead of nvidia-smi's levels; no effect on svg",
+    add_flags(
+        matrix,
+        """
+    --wide  aligned columns, with NUMA node, PCI address and link, nearest NIC, NVLink island, rail
+    --nccl  NCCL's path types instead of nvidia-smi's levels; no effect on svg
+    """,
     )
     tree = add_command(what, "tree", "print the PCIe tree and the NVLink islands")
     path = add_command(what, "path", "print the path between devices and its expected bandwidth")
@@ -34,10 +30,11 @@ def add(parser: Parser) -> None:
         default=[],
         help="more GPUs: print the bandwidth of the whole set",
     )
-    path.add_argument(
-        "--bandwidth-table",
-        metavar="FILE",
-        help="measured bandwidths, YAML or JSON; they take precedence over the model",
+    add_flags(
+        path,
+        """
+    --bandwidth-table FILE  measured bandwidths, YAML or JSON; they take precedence over the model
+    """,
     )
     complexes = add_command(
         what, "complexes", "group GPUs and NICs below one PCIe switch, and check ACS"
