@@ -14,18 +14,18 @@ from nodetopo.kernel.settings.own import KernelSettings
 class AuditSettings(KernelSettings):
     """The kernel's settings and the settings of checks, measurements and explanations."""
 
-    checks_file: Path | None = AUDIT.setting(
+    checks_file: Path | None = AUDIT(
         None,
-        values.path_or_none,
         "severities and waivers for `health`, `audit` and their metrics, YAML or JSON",
+        values.path_or_none,
         "FILE",
         before="kubelet_url",
     )
-    audit_node: bool = AUDIT.switch(True, "run `audit` every ten minutes, for metrics")
-    measure_pods: bool = AUDIT.switch(
+    audit_node: bool = AUDIT(True, "run `audit` every ten minutes, for metrics")
+    measure_pods: bool = AUDIT(
         True, "measure the alignment of pods with GPUs once a minute, for metrics"
     )
-    publish_pod_events: bool = AUDIT.switch(False, "post an Event on each misaligned pod")
-    explain_rejections: bool = AUDIT.switch(
+    publish_pod_events: bool = AUDIT(False, "post an Event on each misaligned pod")
+    explain_rejections: bool = AUDIT(
         False, "explain the kubelet's rejections of pods, as Events and in the log"
     )

@@ -11,7 +11,7 @@ from nodetopo.kernel.settings.groups import DEVICES
 class DraSettings(GpuSettings):
     """The settings of the GPUs and of our driver."""
 
-    dra_unhealthy: str = DEVICES.choice(
+    dra_unhealthy: str = DEVICES(
         "keep",  # as with a device plugin: only a person knows the value of the pod
         "what to do with pods whose claimed GPUs become unhealthy",
         "keep",
@@ -19,7 +19,7 @@ class DraSettings(GpuSettings):
         is_live=True,
         before="mig_strategy",
     )
-    dra_devices: str = DEVICES.choice(
+    dra_devices: str = DEVICES(
         "auto",  # before 1.37 sets cost the scheduler time that grows by the square of the nodes
         "devices of the DRA driver, single GPUs or also sets; auto: sets from Kubernetes 1.37",
         "auto",
@@ -27,14 +27,14 @@ class DraSettings(GpuSettings):
         "sets",
         before="mig_strategy",
     )
-    dra_set_sizes: tuple[int, ...] = DEVICES.setting(
+    dra_set_sizes: tuple[int, ...] = DEVICES(
         (),
-        values.set_sizes,
         "sizes of the DRA driver's sets of GPUs; auto: powers of two, and all GPUs",
+        values.set_sizes,
         "LIST",
         before="mig_strategy",
     )
-    dra_admin_devices: bool = DEVICES.switch(
+    dra_admin_devices: bool = DEVICES(
         False,  # the scheduler evaluates selectors on each of them for every pod
         "also publish a device for each GPU for pods that monitor it with admin access",
         before="mig_strategy",

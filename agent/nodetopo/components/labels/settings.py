@@ -28,56 +28,56 @@ OFF, ANY = "off", "auto"
 class LabelSettings(GpuSettings):
     """The settings of the GPUs, which also determine labels, and the settings of labels."""
 
-    publish_labels: bool = CLUSTER.switch(
+    publish_labels: bool = CLUSTER(
         False,
         "write labels to the Node; default true with a kubeconfig or in a cluster",
         before="publish_events",
         writes=True,
     )
-    label_outputs: tuple[str, ...] = LABELS.setting(
+    label_outputs: tuple[str, ...] = LABELS(
         (NODE,),
-        values.several_of(OUTPUTS),
         f"outputs of labels, from {', '.join(OUTPUTS)}",
+        values.several_of(OUTPUTS),
         "LIST",
         words=OUTPUTS,
     )
-    nfd_file: Path = LABELS.setting(
-        FEATURE_FILE, values.absolute_path, "feature file of the output nfd-file", "FILE"
+    nfd_file: Path = LABELS(
+        FEATURE_FILE, "feature file of the output nfd-file", values.absolute_path, "FILE"
     )
-    namespace: str = LABELS.setting(
+    namespace: str = LABELS(
         NAMESPACE,
-        values.namespace,
         "namespace for the output node-feature; default the pod's namespace",
+        values.namespace,
         "NAME",
     )
-    pod_name: str | None = LABELS.setting(
-        None, values.text_or_none, "pod whose owner owns the NodeFeature; default $POD_NAME", "NAME"
+    pod_name: str | None = LABELS(
+        None, "pod whose owner owns the NodeFeature; default $POD_NAME", values.text_or_none, "NAME"
     )
-    label_prefix: str = LABELS.setting(
+    label_prefix: str = LABELS(
         DEFAULT_PREFIX,
-        values.label_prefix,
         "prefix for nodetopo's own labels",
+        values.label_prefix,
         "PREFIX",
     )
-    publish_gfd_labels: bool = LABELS.switch(
+    publish_gfd_labels: bool = LABELS(
         True, "also write the keys of GPU Feature Discovery; set false where GFD runs"
     )
-    publish_clique: str = LABELS.choice(
+    publish_clique: str = LABELS(
         "auto",  # GFD and the DRA driver write it as well, and delete it on their own terms
         "write nvidia.com/gpu.clique; auto: unless another program writes it",
         "auto",
         "always",
         "never",
     )
-    topology_levels: str = LABELS.choice(
+    topology_levels: str = LABELS(
         OFF,
         "write tier-0, tier-1 … from the Node's labels of this platform, or of any platform",
         OFF,
         ANY,
         *(platform.name for platform in PLATFORMS),
     )
-    topology_levels_file: Path | None = LABELS.setting(
-        None, values.path_or_none, "write tier-0, tier-1 … from this file, YAML or JSON", "FILE"
+    topology_levels_file: Path | None = LABELS(
+        None, "write tier-0, tier-1 … from this file, YAML or JSON", values.path_or_none, "FILE"
     )
 
 

@@ -22,52 +22,52 @@ RDMA_USUAL_PLACE = Path("/k8s-rdma-shared-dev-plugin/config.json")
 class HcaSettings(GpuSettings):
     """The settings of the GPUs and of the HCAs."""
 
-    rdma_config: Path | None = RDMA.setting(
+    rdma_config: Path | None = RDMA(
         None,
-        values.path_or_none,
         "pools of HCAs in the format of Mellanox' shared plugin; default that plugin's file if it "
         "exists; `none` to disable",
+        values.path_or_none,
         "FILE",
         is_live=True,
     )
-    rdma_mode: str = RDMA.choice(
+    rdma_mode: str = RDMA(
         "shared",  # as that plugin
         "which HCAs of a pool a container gets, unless the file sets it",
         *(mode.value for mode in SharingMode),
         is_live=True,
     )
-    rdma_issm: bool = RDMA.switch(
+    rdma_issm: bool = RDMA(
         True,  # as that plugin
         "also give containers the device nodes for subnet managers (issm)",
         is_live=True,
     )
-    rdma_hand_over: str = RDMA.choice(
+    rdma_hand_over: str = RDMA(
         "device-specs",  # which every runtime understands
         "how HCAs reach a container",
         "device-specs",
         "cdi-cri",
         is_live=True,
     )
-    rdma_cdi_kind: str = RDMA.setting(
+    rdma_cdi_kind: str = RDMA(
         "device-plugin.nodetopo.io/hca",
-        values.resource,
         "vendor/class of the HCAs in the CDI specification that cdi-cri needs",
+        values.resource,
         "NAME",
         is_live=True,
     )
-    job_variables: tuple[JobVariable, ...] = RDMA.setting(
+    job_variables: tuple[JobVariable, ...] = RDMA(
         (),  # a job can set its own, or choose among HCAs in ways that a list would hinder
-        policies.job_variables,
         "comma-separated variables for containers with HCAs, unless the pod sets them: "
         f"{', '.join(JobVariable)}; or all, or none",
+        policies.job_variables,
         "LIST",
         words=tuple(word.value for word in JobVariable),
         is_live=True,
     )
-    gpu_hca_resource: str | None = RDMA.setting(
+    gpu_hca_resource: str | None = RDMA(
         None,
-        values.resource_or_none,
         "advertise GPU+HCA pairs as this resource instead of single GPUs; `none` to disable",
+        values.resource_or_none,
         "NAME",
         is_live=True,
     )

@@ -10,12 +10,12 @@ from nodetopo.kernel.settings.own import KernelSettings
 class ZoneSettings(KernelSettings):
     """The kernel's settings and the settings of zones and placements."""
 
-    publish_zones: bool = CLUSTER.switch(
+    publish_zones: bool = CLUSTER(
         False,  # another program can, and not every cluster has the object's definition
         "write the free resources of each NUMA node as a NodeResourceTopology object",
         writes=True,
     )
-    annotate_pods: bool = CLUSTER.switch(
+    annotate_pods: bool = CLUSTER(
         False,  # takes the right to patch pods
         "annotate each pod with its NUMA nodes, for KAI",
         writes=True,
