@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nodetopo.components.labels.catalogue import CATALOGUE
-from nodetopo.components.labels.label import LabelRow
+from nodetopo.components.labels.label import Label
 from nodetopo.components.labels.levels import MAX_TIERS, PLATFORMS, Platform
 from nodetopo.components.labels.topology_ok import REASON_KEY
 
@@ -191,7 +191,7 @@ def page() -> str:
     return _INTRODUCTION + "".join(map(_row, CATALOGUE))
 
 
-def _row(entry: LabelRow) -> str:
+def _row(entry: Label) -> str:
     return f"| `{entry.key}` | {entry.meaning} | {entry.source} | {entry.cardinality} |\n"
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nodetopo.components.labels.catalogue import CATALOGUE
 from nodetopo.components.labels.gpu_resource import LONGEST_PROFILE
-from nodetopo.components.labels.label import LabelFamily
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.kubeapi.apply import FIELD_MANAGER
 from nodetopo.tools.explain.events import POD_EVENTS
@@ -75,9 +74,7 @@ _PART = re.compile(
 def exact_keys() -> tuple[str, ...]:
     """Return the labels outside of the agent's own prefix whose keys are the same on every node."""
     return tuple(
-        row.key
-        for row in CATALOGUE
-        if not isinstance(row, LabelFamily) and not row.key.startswith(DEFAULT_PREFIX)
+        row.key for row in CATALOGUE if not row.is_family and not row.key.startswith(DEFAULT_PREFIX)
     )
 
 
@@ -85,7 +82,7 @@ def family_pattern() -> str:
     """Return an RE2 pattern of the other labels, which name a MIG profile."""
     stem, suffixes = "", []
     for row in CATALOGUE:
-        if isinstance(row, LabelFamily) and not row.key.startswith(DEFAULT_PREFIX):
+        if row.is_family and not row.key.startswith(DEFAULT_PREFIX):
             begin, profile, suffix = row.key.partition("<profile>.")
             if not profile or (stem and begin != stem):
                 raise ValueError(f"no pattern for keys such as {row.key}")

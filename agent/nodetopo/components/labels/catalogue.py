@@ -10,12 +10,12 @@ from nodetopo.components.labels import (
     topology,
     topology_ok,
 )
-from nodetopo.components.labels.label import LabelRow, label_value
+from nodetopo.components.labels.label import Label, label_value
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.domains import is_settled
 
-CATALOGUE: tuple[LabelRow, ...] = tuple(
+CATALOGUE: tuple[Label, ...] = tuple(
     sorted(
         (
             *gpu.ENTRIES,

@@ -5,7 +5,7 @@ from collections import Counter
 from nodetopo.components.labels import kubelet, rdma, topology, topology_ok
 from nodetopo.components.labels.gpu import counted, described
 from nodetopo.components.labels.gpu_resource import breach
-from nodetopo.components.labels.label import LabelEntry
+from nodetopo.components.labels.label import Label
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.model.snapshot import Snapshot
 
@@ -36,7 +36,7 @@ def unread(snapshot: Snapshot, rules: LabelRules) -> frozenset[str]:
     A publisher keeps these unchanged. Facts withheld by NVML are covered by
     :func:`nodetopo.components.labels.catalogue.is_complete`.
     """
-    entries: list[LabelEntry] = []
+    entries: list[Label] = []
     failed = {issue.probe for issue in snapshot.issues}
     if snapshot.kubelet is None:
         entries += kubelet.ENTRIES

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from nodetopo.components.labels.label import LabelEntry, RawValue
+from nodetopo.components.labels.label import Label, RawValue
 from nodetopo.model.gpu import DISPLAYS, Gpu
 from nodetopo.model.snapshot import Snapshot
 
@@ -150,94 +150,84 @@ def _mode(snapshot: Snapshot) -> str | None:
     return None if len(placed) < len(gpus) and modes != {"unknown"} else modes.pop()
 
 
-_NVML_COMPUTE = "nvmlDeviceGetCudaComputeCapability"
-_FEW = "a handful"
+_COMPUTE = ("nvmlDeviceGetCudaComputeCapability", "a handful")
+_DRIVER = ("nvmlSystemGetDriverVersion", "one per driver version")
+_RUNTIME = ("nvmlSystemGetCudaDriverVersion_v2", "one per driver version")
+_THIRD = "Driver version, third part; absent if the version has two parts."
+_MAJOR, _MINOR = (f"CUDA version that the driver supports, {part}." for part in ("major", "minor"))
 
-
-def _driver(suffix: str, meaning: str, value: _Value) -> LabelEntry:
-    is_cuda = "runtime" in suffix
-    return LabelEntry(
-        key=f"nvidia.com/{suffix}",
-        meaning=meaning,
-        source="nvmlSystemGetCudaDriverVersion_v2" if is_cuda else "nvmlSystemGetDriverVersion",
-        cardinality="one per driver version",
-        value=value,
-    )
-
-
-ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="nvidia.com/gpu.machine",
-        meaning="Machine type in the firmware; `unknown` if the firmware names none.",
-        source="DMI `product_name`",
-        cardinality="one per machine type",
-        value=_of_node(lambda snapshot: snapshot.product_name or "unknown"),
+_ROWS: tuple[tuple[str, str, tuple[str, str], _Value], ...] = (
+    (
+        "gpu.machine",
+        "Machine type in the firmware; `unknown` if the firmware names none.",
+        ("DMI `product_name`", "one per machine type"),
+        _of_node(lambda snapshot: snapshot.product_name or "unknown"),
     ),
-    _driver("cuda.driver-version.major", "Driver version, first part.", _driver_version(0)),
-    _driver("cuda.driver-version.minor", "Driver version, second part.", _driver_version(1)),
-    _driver(
-        "cuda.driver-version.revision",
-        "Driver version, third part; absent if the version has two parts.",
-        _driver_version(2),
+    ("cuda.driver-version.major", "Driver version, first part.", _DRIVER, _driver_version(0)),
+    ("cuda.driver-version.minor", "Driver version, second part.", _DRIVER, _driver_version(1)),
+    ("cuda.driver-version.revision", _THIRD, _DRIVER, _driver_version(2)),
+    ("cuda.driver-version.full", "Driver version.", _DRIVER, _driver_version()),
+    *(
+        (f"cuda.driver.{old}", f"Older name of `cuda.driver-version.{new}`.", _DRIVER, value)
+        for old, new, value in (
+            ("major", "major", _driver_version(0)),
+            ("minor", "minor", _driver_version(1)),
+            ("rev", "revision", _driver_version(2)),
+        )
     ),
-    _driver("cuda.driver-version.full", "Driver version.", _driver_version()),
-    _driver("cuda.driver.major", "Older name of `cuda.driver-version.major`.", _driver_version(0)),
-    _driver("cuda.driver.minor", "Older name of `cuda.driver-version.minor`.", _driver_version(1)),
-    _driver("cuda.driver.rev", "Older name of `cuda.driver-version.revision`.", _driver_version(2)),
-    _driver(
-        "cuda.runtime-version.major",
-        "CUDA version that the driver supports, major.",
-        _cuda_version(0),
+    ("cuda.runtime-version.major", _MAJOR, _RUNTIME, _cuda_version(0)),
+    ("cuda.runtime-version.minor", _MINOR, _RUNTIME, _cuda_version(1)),
+    (
+        "cuda.runtime-version.full",
+        "CUDA version that the driver supports.",
+        _RUNTIME,
+        _cuda_version(),
     ),
-    _driver(
-        "cuda.runtime-version.minor",
-        "CUDA version that the driver supports, minor.",
-        _cuda_version(1),
+    *(
+        (
+            f"cuda.runtime.{part}",
+            f"Older name of `cuda.runtime-version.{part}`.",
+            _RUNTIME,
+            _cuda_version(at),
+        )
+        for at, part in enumerate(("major", "minor"))
     ),
-    _driver("cuda.runtime-version.full", "CUDA version that the driver supports.", _cuda_version()),
-    _driver("cuda.runtime.major", "Older name of `cuda.runtime-version.major`.", _cuda_version(0)),
-    _driver("cuda.runtime.minor", "Older name of `cuda.runtime-version.minor`.", _cuda_version(1)),
-    LabelEntry(
-        key="nvidia.com/mig.capable",
-        meaning="Whether any GPU can be partitioned (MIG).",
-        source="nvmlDeviceGetMigMode, supported or not",
-        cardinality="2",
-        value=_of_node(_is_mig_capable),
+    (
+        "mig.capable",
+        "Whether any GPU can be partitioned (MIG).",
+        ("nvmlDeviceGetMigMode, supported or not", "2"),
+        _of_node(_is_mig_capable),
     ),
-    LabelEntry(
-        key="nvidia.com/mps.capable",
-        meaning="Whether GPUs are shared through MPS; always `false`.",
-        source="fixed",
-        cardinality="1",
-        value=_of_node(lambda _: False),
+    (
+        "mps.capable",
+        "Whether GPUs are shared through MPS; always `false`.",
+        ("fixed", "1"),
+        _of_node(lambda _: False),
     ),
-    LabelEntry(
-        key="nvidia.com/gpu.family",
-        meaning="Architecture of the model in `gpu.product`; `undefined` if it is newer than this "
-        "version of nodetopo.",
-        source=_NVML_COMPUTE,
-        cardinality=_FEW,
-        value=_of_gpu(_family),
+    (
+        "gpu.family",
+        (
+            "Architecture of the model in `gpu.product`; `undefined` if it is newer than this "
+            "version of nodetopo."
+        ),
+        _COMPUTE,
+        _of_gpu(_family),
     ),
-    LabelEntry(
-        key="nvidia.com/gpu.compute.major",
-        meaning="CUDA compute capability of the model in `gpu.product`, major.",
-        source=_NVML_COMPUTE,
-        cardinality=_FEW,
-        value=_compute(0),
+    *(
+        (
+            f"gpu.compute.{part}",
+            f"CUDA compute capability of the model in `gpu.product`, {part}.",
+            _COMPUTE,
+            _compute(at),
+        )
+        for at, part in enumerate(("major", "minor"))
     ),
-    LabelEntry(
-        key="nvidia.com/gpu.compute.minor",
-        meaning="CUDA compute capability of the model in `gpu.product`, minor.",
-        source=_NVML_COMPUTE,
-        cardinality=_FEW,
-        value=_compute(1),
-    ),
-    LabelEntry(
-        key="nvidia.com/gpu.mode",
-        meaning="`compute` (3D controllers), `graphics` (VGA), or `unknown` if the GPUs differ.",
-        source="PCI class in sysfs",
-        cardinality="3",
-        value=_of_node(_mode),
+    (
+        "gpu.mode",
+        "`compute` (3D controllers), `graphics` (VGA), or `unknown` if the GPUs differ.",
+        ("PCI class in sysfs", "3"),
+        _of_node(_mode),
     ),
 )
+
+ENTRIES = tuple(Label(f"nvidia.com/{name}", text, *of, value) for name, text, of, value in _ROWS)

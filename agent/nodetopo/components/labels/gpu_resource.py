@@ -7,17 +7,10 @@ MIG device that could not be read leaves the labels of others alone.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from nodetopo.components.labels.gpu import counted, described, first_known, is_of_lost_model
-from nodetopo.components.labels.label import (
-    LabelEntry,
-    LabelFamily,
-    LabelRow,
-    RawValue,
-    RuledLabel,
-    marked,
-    sanitise,
-)
+from nodetopo.components.labels.label import Label, RawValue, label, marked, sanitise
 from nodetopo.components.labels.rules import LabelRules, SharedLabel
 from nodetopo.model.gpu import Gpu, MigAttributes, MigInstance, Virtualization
 from nodetopo.model.kubernetes import GPU_RESOURCE, MIG_RESOURCES
@@ -183,119 +176,92 @@ def _profile(instance: MigInstance) -> str | None:
     return name if name and sanitise(name) == name and len(name) <= LONGEST_PROFILE else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Suffix:
-    """The end of a key, and the label's meaning.
+def _of_gpu(value: Callable[[ResourceFacts], RawValue]) -> Callable[..., RawValue]:
+    def of_gpu(snapshot: Snapshot, rules: LabelRules) -> RawValue:
+        described = facts(snapshot, rules)
+        return None if described is None else value(described)
 
-    Attributes:
-        gpu: the meaning of ``nvidia.com/gpu.*``, including MIG devices.
-        mig: the meaning of ``nvidia.com/mig-<profile>.*``.
-    """
-
-    name: str
-    gpu: str
-    mig: str
-    source: str
-    cardinality: str
-    value: Callable[[ResourceFacts], RawValue]
-
-    def of_gpu(self) -> LabelRow:
-        """Return the label ``nvidia.com/gpu.*``."""
-
-        def value(snapshot: Snapshot, rules: LabelRules) -> RawValue:
-            described = facts(snapshot, rules)
-            return None if described is None else self.value(described)
-
-        return RuledLabel(
-            key=f"{GPU_RESOURCE}.{self.name}",
-            meaning=self.gpu,
-            source=self.source,
-            cardinality=self.cardinality,
-            value=value,
-        )
-
-    def of_profile(self) -> LabelRow:
-        """Return the labels ``nvidia.com/mig-<profile>.*``."""
-
-        def values(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
-            profiles = mixed(snapshot, rules) if rules.mig == "mixed" else {}
-            return {f"{name}.{self.name}": self.value(it) for name, it in profiles.items()}
-
-        return LabelFamily(
-            key=f"{MIG_RESOURCES}<profile>.{self.name}",
-            meaning=self.mig,
-            source=self.source,
-            cardinality=self.cardinality,
-            values=values,
-        )
+    return of_gpu
 
 
-def _of_attribute(name: str, what: str, value: Callable[[MigAttributes], int]) -> _Suffix:
-    return _Suffix(
-        name=name,
-        gpu=f"{what} of one MIG device, under the MIG strategy `single`.",
-        mig=f"{what} of one MIG device of the profile.",
-        source="nvmlDeviceGetAttributes_v2",
-        cardinality="a handful",
-        value=lambda it: None if it.attributes is None else value(it.attributes),
-    )
+def _of_profiles(
+    name: str, value: Callable[[ResourceFacts], RawValue]
+) -> Callable[..., Mapping[str, RawValue]]:
+    def of_profiles(snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
+        profiles = mixed(snapshot, rules) if rules.mig == "mixed" else {}
+        return {f"{key}.{name}": value(it) for key, it in profiles.items()}
+
+    return of_profiles
 
 
 _SUFFIXES = (
-    _Suffix(
-        name="product",
-        gpu="GPU model. With several models, the model with the most GPUs, then the first by "
-        "name. Under the MIG strategy `single`, with `MIG-<profile>`, or `MIG-INVALID` if "
-        "the GPUs are partitioned differently. Ends in `SHARED` if GPUs are shared and "
-        "the resource is not renamed.",
-        mig="GPU model with `MIG-<profile>`, under the MIG strategy `mixed`.",
-        source="nvmlDeviceGetName, settings",
-        cardinality="one per GPU model",
-        value=lambda it: None if it.model is None else marked(it.model, it.marks),
+    (
+        "product",
+        (
+            "GPU model. With several models, the model with the most GPUs, then the first by "
+            "name. Under the MIG strategy `single`, with `MIG-<profile>`, or `MIG-INVALID` if "
+            "the GPUs are partitioned differently. Ends in `SHARED` if GPUs are shared and "
+            "the resource is not renamed."
+        ),
+        "GPU model with `MIG-<profile>`, under the MIG strategy `mixed`.",
+        ("nvmlDeviceGetName, settings", "one per GPU model"),
+        lambda it: None if it.model is None else marked(it.model, it.marks),
     ),
-    _Suffix(
-        name="count",
-        gpu="GPUs of the model in `gpu.product`, or MIG devices; 0 for `MIG-INVALID`.",
-        mig="MIG devices of the profile.",
-        source="nvmlDeviceGetCount_v2, nvmlDeviceGetName",
-        cardinality="a handful",
-        value=lambda it: it.count,
+    (
+        "count",
+        "GPUs of the model in `gpu.product`, or MIG devices; 0 for `MIG-INVALID`.",
+        "MIG devices of the profile.",
+        ("nvmlDeviceGetCount_v2, nvmlDeviceGetName", "a handful"),
+        lambda it: it.count,
     ),
-    _Suffix(
-        name="replicas",
-        gpu="Replicas of each GPU: 1 unless shared; 0 if MIG partitions all GPUs, or for "
-        "`MIG-INVALID`.",
-        mig="Replicas of each MIG device of the profile: 1 unless shared.",
-        source="nvmlDeviceGetMigMode, settings",
-        cardinality="a handful",
-        value=lambda it: it.replicas,
+    (
+        "replicas",
+        (
+            "Replicas of each GPU: 1 unless shared; 0 if MIG partitions all GPUs, or for "
+            "`MIG-INVALID`."
+        ),
+        "Replicas of each MIG device of the profile: 1 unless shared.",
+        ("nvmlDeviceGetMigMode, settings", "a handful"),
+        lambda it: it.replicas,
     ),
-    _Suffix(
-        name="sharing-strategy",
-        gpu="Sharing of the GPUs: `none` or `time-slicing`; absent for `MIG-INVALID`.",
-        mig="Sharing of the MIG devices of the profile: `none` or `time-slicing`.",
-        source="settings",
-        cardinality="2",
-        value=lambda it: it.strategy,
+    (
+        "sharing-strategy",
+        "Sharing of the GPUs: `none` or `time-slicing`; absent for `MIG-INVALID`.",
+        "Sharing of the MIG devices of the profile: `none` or `time-slicing`.",
+        ("settings", "2"),
+        lambda it: it.strategy,
     ),
-    _Suffix(
-        name="memory",
-        gpu="Memory of one GPU of the model in `gpu.product`, or of one MIG device, MiB; 0 "
-        "for `MIG-INVALID`.",
-        mig="Memory of one MIG device of the profile, MiB.",
-        source="nvmlDeviceGetMemoryInfo, nvmlDeviceGetAttributes_v2",
-        cardinality="one per GPU model",
-        value=lambda it: it.memory_mib,
+    (
+        "memory",
+        (
+            "Memory of one GPU of the model in `gpu.product`, or of one MIG device, MiB; 0 "
+            "for `MIG-INVALID`."
+        ),
+        "Memory of one MIG device of the profile, MiB.",
+        ("nvmlDeviceGetMemoryInfo, nvmlDeviceGetAttributes_v2", "one per GPU model"),
+        lambda it: it.memory_mib,
     ),
-    _of_attribute("multiprocessors", "Multiprocessors", lambda it: it.multiprocessors),
-    _of_attribute("slices.gi", "GPU slices", lambda it: it.gpu_instance_slices),
-    _of_attribute("slices.ci", "Compute slices", lambda it: it.compute_instance_slices),
-    _of_attribute("engines.copy", "Copy engines", lambda it: it.copy_engines),
-    _of_attribute("engines.decoder", "Video decoders", lambda it: it.decoders),
-    _of_attribute("engines.encoder", "Video encoders", lambda it: it.encoders),
-    _of_attribute("engines.jpeg", "JPEG decoders", lambda it: it.jpeg_engines),
-    _of_attribute("engines.ofa", "Optical flow engines", lambda it: it.ofa_engines),
+    *(
+        (
+            name,
+            f"{what} of one MIG device, under the MIG strategy `single`.",
+            f"{what} of one MIG device of the profile.",
+            ("nvmlDeviceGetAttributes_v2", "a handful"),
+            lambda it, of=attrgetter(attribute): it.attributes and of(it.attributes),
+        )
+        for name, what, attribute in (
+            ("multiprocessors", "Multiprocessors", "multiprocessors"),
+            ("slices.gi", "GPU slices", "gpu_instance_slices"),
+            ("slices.ci", "Compute slices", "compute_instance_slices"),
+            ("engines.copy", "Copy engines", "copy_engines"),
+            ("engines.decoder", "Video decoders", "decoders"),
+            ("engines.encoder", "Video encoders", "encoders"),
+            ("engines.jpeg", "JPEG decoders", "jpeg_engines"),
+            ("engines.ofa", "Optical flow engines", "ofa_engines"),
+        )
+    ),
 )
+"""The ends of keys: the meaning of ``nvidia.com/gpu.*``, and of ``nvidia.com/mig-<profile>.*``."""
 
 
 def _vgpu_host(gpu: Gpu) -> VgpuHost | None:
@@ -325,37 +291,38 @@ def _of_vgpu_host(fact: Callable[[VgpuHost], str]) -> Callable[[Snapshot], str |
 
 _CONFIG_SPACE = "vendor-specific capability in the GPU's PCI config space"
 
-ENTRIES: tuple[LabelRow, ...] = (
-    RuledLabel(
-        key="nvidia.com/mig.strategy",
-        meaning="MIG strategy: `single` or `mixed`; absent for `none`.",
-        source="settings",
-        cardinality="2",
-        value=lambda snapshot, rules: (
-            rules.mig if rules.mig != "none" and counted(snapshot) else None
-        ),
+ENTRIES = (
+    label(
+        "nvidia.com/mig.strategy",
+        "MIG strategy: `single` or `mixed`; absent for `none`.",
+        "settings",
+        "2",
+        is_ruled=True,
+    )(lambda snapshot, rules: rules.mig if rules.mig != "none" and counted(snapshot) else None),
+    *(
+        Label(f"{GPU_RESOURCE}.{name}", gpu, *source, _of_gpu(value), is_ruled=True)
+        for name, gpu, _, source, value in _SUFFIXES
     ),
-    *(suffix.of_gpu() for suffix in _SUFFIXES),
-    *(suffix.of_profile() for suffix in _SUFFIXES),
-    LabelEntry(
-        key="nvidia.com/vgpu.present",
-        meaning="Whether a GPU of this node is a virtual one (NVIDIA vGPU).",
-        source=f"nvmlDeviceGetVirtualizationMode, {_CONFIG_SPACE}",
-        cardinality="2",
-        value=_is_vgpu_present,
+    *(
+        Label(f"{MIG_RESOURCES}<profile>.{name}", mig, *source, _of_profiles(name, value), True)
+        for name, _, mig, source, value in _SUFFIXES
     ),
-    LabelEntry(
-        key="nvidia.com/vgpu.host-driver-version",
-        meaning="Driver version of the host of virtual GPUs; absent without virtual GPUs.",
-        source=_CONFIG_SPACE,
-        cardinality="one per driver version",
-        value=_of_vgpu_host(lambda host: host.driver_version),
-    ),
-    LabelEntry(
-        key="nvidia.com/vgpu.host-driver-branch",
-        meaning="Driver branch of the host of virtual GPUs.",
-        source=_CONFIG_SPACE,
-        cardinality="one per driver version",
-        value=_of_vgpu_host(lambda host: host.driver_branch),
-    ),
+    label(
+        "nvidia.com/vgpu.present",
+        "Whether a GPU of this node is a virtual one (NVIDIA vGPU).",
+        f"nvmlDeviceGetVirtualizationMode, {_CONFIG_SPACE}",
+        "2",
+    )(_is_vgpu_present),
+    label(
+        "nvidia.com/vgpu.host-driver-version",
+        "Driver version of the host of virtual GPUs; absent without virtual GPUs.",
+        _CONFIG_SPACE,
+        "one per driver version",
+    )(_of_vgpu_host(lambda host: host.driver_version)),
+    label(
+        "nvidia.com/vgpu.host-driver-branch",
+        "Driver branch of the host of virtual GPUs.",
+        _CONFIG_SPACE,
+        "one per driver version",
+    )(_of_vgpu_host(lambda host: host.driver_branch)),
 )

@@ -3,55 +3,25 @@
 The NodeResourceTopology object has fields only for the Topology Manager's.
 """
 
-from collections.abc import Callable
-
-from nodetopo.components.labels.label import LabelEntry
-from nodetopo.model.kubelet import KubeletSettings
-from nodetopo.model.snapshot import Snapshot
+from nodetopo.components.labels.label import Label
 
 
-def _entry(
-    name: str,
-    setting: str,
-    values: str,
-    value: Callable[[KubeletSettings], str | None],
-) -> LabelEntry:
-    def of_node(snapshot: Snapshot) -> str | None:
-        settings = snapshot.kubelet if snapshot.gpus else None
-        return None if settings is None else value(settings)
-
-    return LabelEntry(
-        key=f"gpu.topology/{name}",
-        meaning=f"`{setting}` in the kubelet's spelling: {values}.",
-        source="kubelet's configuration",
-        cardinality="a handful",
-        value=of_node,
+def _entry(name: str, setting: str, field: str, *values: str) -> Label:
+    return Label(
+        f"gpu.topology/{name}",
+        f"`{setting}` in the kubelet's spelling: {', '.join(f'`{value}`' for value in values)}.",
+        "kubelet's configuration",
+        "a handful",
+        lambda node: getattr(node.kubelet, field, None) if node.gpus else None,
     )
 
 
-ENTRIES: tuple[LabelEntry, ...] = (
+ENTRIES = (
     _entry(
-        "tm-policy",
-        "topologyManagerPolicy",
-        "`none`, `best-effort`, `restricted`, `single-numa-node`",
-        lambda settings: settings.topology_manager_policy,
+        *("tm-policy", "topologyManagerPolicy", "topology_manager_policy"),
+        *("none", "best-effort", "restricted", "single-numa-node"),
     ),
-    _entry(
-        "tm-scope",
-        "topologyManagerScope",
-        "`container`, `pod`",
-        lambda settings: settings.topology_manager_scope,
-    ),
-    _entry(
-        "cpu-manager",
-        "cpuManagerPolicy",
-        "`none`, `static`",
-        lambda settings: settings.cpu_manager_policy,
-    ),
-    _entry(
-        "memory-manager",
-        "memoryManagerPolicy",
-        "`None`, `Static`",
-        lambda settings: settings.memory_manager_policy,
-    ),
+    _entry("tm-scope", "topologyManagerScope", "topology_manager_scope", "container", "pod"),
+    _entry("cpu-manager", "cpuManagerPolicy", "cpu_manager_policy", "none", "static"),
+    _entry("memory-manager", "memoryManagerPolicy", "memory_manager_policy", "None", "Static"),
 )

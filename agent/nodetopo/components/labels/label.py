@@ -5,10 +5,9 @@ IsValidLabelValue, IsDNS1123Subdomain). Patterns match whole texts only, by ``fu
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.model.snapshot import Snapshot
@@ -24,8 +23,8 @@ _SPACES = re.compile(r" +")
 _EDGES = "-_."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRow(ABC):
+@dataclass(frozen=True, slots=True)
+class Label:
     """A key, or form of key, that this program can publish: a row of the reference.
 
     Attributes:
@@ -33,50 +32,37 @@ class LabelRow(ABC):
         meaning: of the value, for authors of node selectors.
         source: of the fact.
         cardinality: number of different values in a cluster, which schedulers must index.
+        value: returns the raw value, or the values by whole key where the key varies; from the
+            hardware alone, or by the operator's settings too if *is_ruled*.
     """
 
     key: str
     meaning: str
     source: str
     cardinality: str
+    value: Callable[..., Any]
+    is_ruled: bool = False
 
-    @abstractmethod
+    def __call__(self, snapshot: Snapshot) -> Any:
+        """Return the raw value that hardware alone decides."""
+        return self.value(snapshot)
+
     def raw_values(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
         """Return the raw values by key."""
+        value = self.value(snapshot, rules) if self.is_ruled else self.value(snapshot)
+        return value if isinstance(value, Mapping) else {self.key: value}
+
+    @property
+    def is_family(self) -> bool:
+        """Whether its keys depend on the node."""
+        return "<" in self.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelEntry(LabelRow):
-    """One label that hardware alone decides."""
-
-    value: Callable[[Snapshot], RawValue]
-
-    def raw_values(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
-        """Return its one value."""
-        del rules
-        return {self.key: self.value(snapshot)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuledLabel(LabelRow):
-    """One label that the operator's settings decide, too."""
-
-    value: Callable[[Snapshot, LabelRules], RawValue]
-
-    def raw_values(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
-        """Return its one value."""
-        return {self.key: self.value(snapshot, rules)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelFamily(LabelRow):
-    """Labels whose keys depend on the node; *values* returns them with whole keys."""
-
-    values: Callable[[Snapshot, LabelRules], Mapping[str, RawValue]]
-
-    def raw_values(self, snapshot: Snapshot, rules: LabelRules) -> Mapping[str, RawValue]:
-        """Return the value of each label that the node has."""
-        return self.values(snapshot, rules)
+def label(
+    key: str, meaning: str, source: str, cardinality: str, *, is_ruled: bool = False
+) -> Callable[[Callable[..., Any]], Label]:
+    """Return a decorator that makes the label *key* of the function that returns its value."""
+    return lambda value: Label(key, meaning, source, cardinality, value, is_ruled)
 
 
 def label_value(raw: RawValue) -> str | None:

@@ -10,7 +10,7 @@ from reprlib import Repr
 from types import MappingProxyType
 from typing import Any
 
-from nodetopo.components.labels.label import LabelFamily
+from nodetopo.components.labels.label import Label
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.errors import InputError, closest
 
@@ -305,14 +305,15 @@ def _text(path: str, value: Any) -> str:
     return str(value)
 
 
-ENTRIES: tuple[LabelFamily, ...] = (
-    LabelFamily(
+ENTRIES: tuple[Label, ...] = (
+    Label(
         key="gpu.topology/tier-<n>",
         meaning="Place of the node at level `<n>` of the network, shared with other nodes; 0 is "
         "the nearest switch. Only on request.",
         source="labels of the cloud or of Topograph, or a file",
         cardinality="one per switch of the level",
-        values=lambda snapshot, rules: (
+        is_ruled=True,
+        value=lambda snapshot, rules: (
             {f"{DEFAULT_PREFIX}{name}": value for name, value in rules.levels.items()}
             if snapshot.gpus
             else {}

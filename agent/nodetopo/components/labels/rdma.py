@@ -6,7 +6,7 @@ They are the rails of :mod:`nodetopo.rdma.rails`.
 import re
 from collections import Counter
 
-from nodetopo.components.labels.label import LabelEntry
+from nodetopo.components.labels.label import Label, label
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.rails import (
@@ -32,6 +32,12 @@ _DMABUF_SINCE = (5, 12)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
+@label(
+    "gpu.topology/rdma",
+    "Protocol of the GPUs' HCAs: `ib`, `roce`, or `none` without HCAs.",
+    "sysfs `link_layer` of `/sys/class/infiniband`",
+    "3",
+)
 def _rdma(snapshot: Snapshot) -> str | None:
     positions = network_cards(snapshot)
     if positions is None:
@@ -43,18 +49,38 @@ def _rdma(snapshot: Snapshot) -> str | None:
     return PROTOCOLS[layers.pop()] if layers else None
 
 
+@label(
+    "gpu.topology/rdma-nics",
+    "HCAs of the GPUs: each GPU's nearest RDMA devices, and of equally near ones only "
+    "the fastest model. 0 without HCAs.",
+    "`/sys/class/infiniband`, PCI tree",
+    "a handful",
+)
 def _count(snapshot: Snapshot) -> int | None:
     positions = network_cards(snapshot)
     return None if positions is None else len(positions)
 
 
-def _rate(snapshot: Snapshot) -> int | None:
+@label(
+    RATE_KEY,
+    "Rate of most of the GPUs' HCAs, Gb/s; absent while no port is up.",
+    "sysfs `ports/<n>/rate`",
+    "a handful",
+)
+def rate(snapshot: Snapshot) -> int | None:
     """Return the rate that most of the cards have, of equally many the lower."""
     hcas, positions = snapshot.hcas or (), network_cards(snapshot) or ()
     counts = Counter(rate for at in positions for rate in rates(hcas[at]))
     return min(counts, key=lambda rate: (-counts[rate], rate), default=None)
 
 
+@label(
+    "gpu.topology/gpu-nic",
+    "Level between the worst-placed GPU and its nearest HCA, as in `nvidia-smi topo`: "
+    "`pix`, `pxb`, `phb`, `node`, `sys`.",
+    "PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
+    "5",
+)
 def _distance(snapshot: Snapshot) -> str | None:
     distances, ours = hca_closeness(snapshot), network_cards(snapshot) or ()
     worst: Closeness | None = None
@@ -66,7 +92,14 @@ def _distance(snapshot: Snapshot) -> str | None:
     return None if worst is None else word(worst).lower()
 
 
-def _rails(snapshot: Snapshot) -> int | None:
+@label(
+    "gpu.topology/rdma-rails",
+    "GPUs with a dedicated HCA: the number of rails if every GPU has one. 0 if all "
+    "HCAs are shared; absent in a virtual machine that hides the wiring.",
+    "PCI tree in sysfs",
+    "a handful",
+)
+def rails(snapshot: Snapshot) -> int | None:
     """Return the number of GPUs with a dedicated card.
 
     A virtual machine's PCI tree can hide them.
@@ -100,7 +133,14 @@ def _rails(snapshot: Snapshot) -> int | None:
     )
 
 
-def _spread(snapshot: Snapshot) -> str | None:
+@label(
+    SPREAD_KEY,
+    "The GPUs' HCAs on each NUMA node, in order of the nodes' numbers, for example "
+    "`4-4`; `u1` at the end if firmware does not place one HCA.",
+    "sysfs `numa_node`, `/sys/devices/system/node`",
+    "one per machine type",
+)
+def spread(snapshot: Snapshot) -> str | None:
     """Return the cards of each NUMA node that has CPUs, in order of the nodes' numbers."""
     positions, nodes = network_cards(snapshot), snapshot.numa_nodes
     if not positions or not nodes or snapshot.pci_gpus is None:  # then cards have no places
@@ -114,11 +154,25 @@ def _spread(snapshot: Snapshot) -> str | None:
     return "-".join([*parts, *([f"u{counts[None]}"] if counts[None] else [])])
 
 
+@label(
+    NETNS_KEY,
+    "`shared` if pods see all RDMA devices of the node, `exclusive` if a device must "
+    "be moved into the pod's network namespace; absent without HCAs.",
+    "`/sys/module/ib_core/parameters/netns_mode`",
+    "2",
+)
 def _netns(snapshot: Snapshot) -> str | None:
     kernel = snapshot.kernel
     return kernel.rdma_netns if kernel is not None and _has_cards(snapshot) else None
 
 
+@label(
+    DATA_DIRECT_KEY,
+    "Whether HCAs have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
+    "absent without HCAs.",
+    "PCI functions in sysfs",
+    "2",
+)
 def _data_direct(snapshot: Snapshot) -> bool | None:
     functions = snapshot.data_directs
     return bool(functions) if functions is not None and _has_cards(snapshot) else None
@@ -129,6 +183,13 @@ def _has_cards(snapshot: Snapshot) -> bool:
     return bool(snapshot.gpus and job_hcas(snapshot))
 
 
+@label(
+    GDR_KEY,
+    "Access of HCAs to GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
+    "`peermem` (nvidia_peermem), else `none`; absent without HCAs.",
+    "`/proc/driver/nvidia/version`, `/sys/module/nvidia_peermem`, kernel release",
+    "3",
+)
 def _gpudirect(snapshot: Snapshot) -> str | None:
     driver = snapshot.nvidia
     if driver is None or not network_cards(snapshot):
@@ -143,75 +204,14 @@ def _gpudirect(snapshot: Snapshot) -> str | None:
     return None if driver.is_open is None or driver.peer_memory is None else "none"
 
 
-ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="gpu.topology/rdma",
-        meaning="Protocol of the GPUs' HCAs: `ib`, `roce`, or `none` without HCAs.",
-        source="sysfs `link_layer` of `/sys/class/infiniband`",
-        cardinality="3",
-        value=_rdma,
-    ),
-    LabelEntry(
-        key="gpu.topology/rdma-nics",
-        meaning="HCAs of the GPUs: each GPU's nearest RDMA devices, and of equally near ones only "
-        "the fastest model. 0 without HCAs.",
-        source="`/sys/class/infiniband`, PCI tree",
-        cardinality="a handful",
-        value=_count,
-    ),
-    LabelEntry(
-        key=RATE_KEY,
-        meaning="Rate of most of the GPUs' HCAs, Gb/s; absent while no port is up.",
-        source="sysfs `ports/<n>/rate`",
-        cardinality="a handful",
-        value=_rate,
-    ),
-    LabelEntry(
-        key="gpu.topology/gpu-nic",
-        meaning="Level between the worst-placed GPU and its nearest HCA, as in `nvidia-smi topo`: "
-        "`pix`, `pxb`, `phb`, `node`, `sys`.",
-        source="PCI tree in sysfs, nvmlDeviceGetTopologyCommonAncestor",
-        cardinality="5",
-        value=_distance,
-    ),
-    LabelEntry(
-        key="gpu.topology/rdma-rails",
-        meaning="GPUs with a dedicated HCA: the number of rails if every GPU has one. 0 if all "
-        "HCAs are shared; absent in a virtual machine that hides the wiring.",
-        source="PCI tree in sysfs",
-        cardinality="a handful",
-        value=_rails,
-    ),
-    LabelEntry(
-        key=SPREAD_KEY,
-        meaning="The GPUs' HCAs on each NUMA node, in order of the nodes' numbers, for example "
-        "`4-4`; `u1` at the end if firmware does not place one HCA.",
-        source="sysfs `numa_node`, `/sys/devices/system/node`",
-        cardinality="one per machine type",
-        value=_spread,
-    ),
-    LabelEntry(
-        key=NETNS_KEY,
-        meaning="`shared` if pods see all RDMA devices of the node, `exclusive` if a device must "
-        "be moved into the pod's network namespace; absent without HCAs.",
-        source="`/sys/module/ib_core/parameters/netns_mode`",
-        cardinality="2",
-        value=_netns,
-    ),
-    LabelEntry(
-        key=DATA_DIRECT_KEY,
-        meaning="Whether HCAs have a second PCI function to GPU memory (ConnectX-8 Data Direct); "
-        "absent without HCAs.",
-        source="PCI functions in sysfs",
-        cardinality="2",
-        value=_data_direct,
-    ),
-    LabelEntry(
-        key=GDR_KEY,
-        meaning="Access of HCAs to GPU memory: `dmabuf` (open kernel module, Linux 5.12), else "
-        "`peermem` (nvidia_peermem), else `none`; absent without HCAs.",
-        source="`/proc/driver/nvidia/version`, `/sys/module/nvidia_peermem`, kernel release",
-        cardinality="3",
-        value=_gpudirect,
-    ),
+ENTRIES: tuple[Label, ...] = (
+    _rdma,
+    _count,
+    rate,
+    _distance,
+    rails,
+    spread,
+    _netns,
+    _data_direct,
+    _gpudirect,
 )

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from itertools import combinations
 
-from nodetopo.components.labels.label import LabelEntry
+from nodetopo.components.labels.label import Label, label
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.rdma.rails import job_hcas
 from nodetopo.topology.affinity import hca_closeness
@@ -35,6 +35,12 @@ _DOMAIN_HEX_DIGITS = 16
 _NUMA_SOURCE = "sysfs `numa_node`, `/sys/devices/system/node`"
 
 
+@label(
+    "nvidia.com/nvswitch.present",
+    "Whether NVSwitches join the GPUs; absent if the links are unknown.",
+    "PCI functions in sysfs, nvmlDeviceGetNvLinkRemoteDeviceType",
+    "2",
+)
 def _has_nvswitch(snapshot: Snapshot) -> bool | None:
     if snapshot.nvswitches or has_switch(snapshot):
         return True
@@ -47,6 +53,12 @@ def _groups(snapshot: Snapshot) -> tuple[tuple[int, ...], ...] | None:
     return islands(snapshot) if is_known else None
 
 
+@label(
+    "nvidia.com/nvlink.version",
+    "NVLink generation, the lowest of all active links; absent without active links.",
+    "nvmlDeviceGetNvLinkVersion",
+    "a handful",
+)
 def _nvlink_version(snapshot: Snapshot) -> int | None:
     if any(gpu.is_lost for gpu in snapshot.gpus):
         return None  # a lost GPU in MIG mode has links, too
@@ -55,10 +67,24 @@ def _nvlink_version(snapshot: Snapshot) -> int | None:
     return min((link.version for link in active if link.version is not None), default=None)
 
 
-def _interconnect(snapshot: Snapshot) -> str | None:
+@label(
+    "gpu.topology/interconnect",
+    "Best connection between GPUs: `mnnvl` (NVLink across nodes), `nvswitch`, "
+    "`nvlink-mesh`, `nvlink-pairs`, `pcie`, or `none` for a single GPU.",
+    "NVLinks and fabric state by NVML",
+    "6",
+)
+def _connection(snapshot: Snapshot) -> str | None:
     return interconnect(snapshot) if snapshot.gpus and is_settled(snapshot) else None
 
 
+@label(
+    "gpu.topology/nvlink-domain",
+    "NVLink domain. Across nodes: the cluster UUID. Inside one node: `node-` and 16 "
+    "hex digits of the SHA-256 of the node's name. Absent without NVLink.",
+    "nvmlDeviceGetGpuFabricInfoV, node name",
+    "one per NVLink domain, at most one per node",
+)
 def _domain(snapshot: Snapshot) -> str | None:
     if not is_settled(snapshot):
         return None
@@ -66,6 +92,14 @@ def _domain(snapshot: Snapshot) -> str | None:
     return _own_domain(snapshot) if fabric is None else fabric.cluster_uuid
 
 
+@label(
+    "gpu.topology/nvlink-partition",
+    "NVLink partition: the part of a domain whose GPUs the fabric allows to "
+    "communicate. Across nodes: the value of `nvidia.com/gpu.clique`, regardless of "
+    "its writer. Inside one node: the value of `nvlink-domain`.",
+    "nvmlDeviceGetGpuFabricInfoV, node name",
+    "one per NVLink partition, at most one per node",
+)
 def _partition(snapshot: Snapshot) -> str | None:
     if not is_settled(snapshot):
         return None
@@ -85,22 +119,48 @@ def _own_domain(snapshot: Snapshot) -> str | None:
     return f"node-{digest[:_DOMAIN_HEX_DIGITS]}"
 
 
+@label(
+    "gpu.topology/nvlink-domain-size",
+    "GPUs of the NVLink domain. Across nodes: as the rack is built, 72 on a machine or "
+    "GPU that is named GB200 NVL72 or GB300 NVL72; absent where no name states it. Inside one "
+    "node: the value of `nvlink-gpus`.",
+    "DMI `product_name`, nvmlDeviceGetName, NVLinks by NVML",
+    "a handful",
+)
 def _domain_size(snapshot: Snapshot) -> int | None:
     if not is_settled(snapshot):
         return None
     return _joined(snapshot) if clique(snapshot) is None else rack_size(snapshot)
 
 
+@label(
+    "gpu.topology/nvlink-gpus",
+    "GPUs of this node in its largest group joined by NVLink; 1 without NVLink.",
+    "NVLinks by NVML",
+    "a handful",
+)
 def _joined(snapshot: Snapshot) -> int | None:
     groups = _groups(snapshot)
     return None if groups is None else len(groups[0])
 
 
+@label(
+    "gpu.topology/nvlink-islands",
+    "Groups of two or more GPUs of this node joined by NVLink; 0 without NVLink.",
+    "NVLinks by NVML",
+    "a handful",
+)
 def _island_count(snapshot: Snapshot) -> int | None:
     groups = _groups(snapshot)
     return None if groups is None else sum(len(group) > 1 for group in groups)
 
 
+@label(
+    "gpu.topology/nvlink-links",
+    "Active NVLinks of the GPU with the fewest; GPUs in MIG mode use none and do not count.",
+    "nvmlDeviceGetNvLinkState",
+    "a handful",
+)
 def _links_per_gpu(snapshot: Snapshot) -> int | None:
     out, links = gpus_out_of_nvlink(snapshot), snapshot.nvlinks
     if links is None or gpus_of_unknown_links(snapshot) or not is_settled(snapshot):
@@ -113,6 +173,12 @@ def _links_per_gpu(snapshot: Snapshot) -> int | None:
     return min(counts, default=None)
 
 
+@label(
+    "gpu.topology/mig-enabled",
+    "Whether any GPU is in MIG mode, and therefore without NVLink.",
+    "nvmlDeviceGetMigMode",
+    "2",
+)
 def _has_mig(snapshot: Snapshot) -> bool | None:
     if any(gpu.is_divided for gpu in snapshot.gpus):
         return True
@@ -122,91 +188,23 @@ def _has_mig(snapshot: Snapshot) -> bool | None:
     return False if is_known else None
 
 
-ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="nvidia.com/nvswitch.present",
-        meaning="Whether NVSwitches join the GPUs; absent if the links are unknown.",
-        source="PCI functions in sysfs, nvmlDeviceGetNvLinkRemoteDeviceType",
-        cardinality="2",
-        value=_has_nvswitch,
-    ),
-    LabelEntry(
-        key="nvidia.com/nvlink.version",
-        meaning="NVLink generation, the lowest of all active links; absent without active links.",
-        source="nvmlDeviceGetNvLinkVersion",
-        cardinality="a handful",
-        value=_nvlink_version,
-    ),
-    LabelEntry(
-        key="gpu.topology/interconnect",
-        meaning="Best connection between GPUs: `mnnvl` (NVLink across nodes), `nvswitch`, "
-        "`nvlink-mesh`, `nvlink-pairs`, `pcie`, or `none` for a single GPU.",
-        source="NVLinks and fabric state by NVML",
-        cardinality="6",
-        value=_interconnect,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-domain",
-        meaning="NVLink domain. Across nodes: the cluster UUID. Inside one node: `node-` and 16 "
-        "hex digits of the SHA-256 of the node's name. Absent without NVLink.",
-        source="nvmlDeviceGetGpuFabricInfoV, node name",
-        cardinality="one per NVLink domain, at most one per node",
-        value=_domain,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-domain-size",
-        meaning="GPUs of the NVLink domain. Across nodes: as the rack is built, 72 on a machine or "
-        "GPU that is named GB200 NVL72 or GB300 NVL72; absent where no name states it. Inside one "
-        "node: the value of `nvlink-gpus`.",
-        source="DMI `product_name`, nvmlDeviceGetName, NVLinks by NVML",
-        cardinality="a handful",
-        value=_domain_size,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-gpus",
-        meaning="GPUs of this node in its largest group joined by NVLink; 1 without NVLink.",
-        source="NVLinks by NVML",
-        cardinality="a handful",
-        value=_joined,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-partition",
-        meaning="NVLink partition: the part of a domain whose GPUs the fabric allows to "
-        "communicate. Across nodes: the value of `nvidia.com/gpu.clique`, regardless of "
-        "its writer. Inside one node: the value of `nvlink-domain`.",
-        source="nvmlDeviceGetGpuFabricInfoV, node name",
-        cardinality="one per NVLink partition, at most one per node",
-        value=_partition,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-islands",
-        meaning="Groups of two or more GPUs of this node joined by NVLink; 0 without NVLink.",
-        source="NVLinks by NVML",
-        cardinality="a handful",
-        value=_island_count,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-links",
-        meaning="Active NVLinks of the GPU with the fewest; GPUs in MIG mode use none and do not "
-        "count.",
-        source="nvmlDeviceGetNvLinkState",
-        cardinality="a handful",
-        value=_links_per_gpu,
-    ),
-    LabelEntry(
-        key="gpu.topology/nvlink-version",
-        meaning="The same as `nvidia.com/nvlink.version`.",
-        source="nvmlDeviceGetNvLinkVersion",
-        cardinality="a handful",
-        value=_nvlink_version,
-    ),
-    LabelEntry(
-        key="gpu.topology/mig-enabled",
-        meaning="Whether any GPU is in MIG mode, and therefore without NVLink.",
-        source="nvmlDeviceGetMigMode",
-        cardinality="2",
-        value=_has_mig,
-    ),
+ENTRIES: tuple[Label, ...] = (
+    _has_nvswitch,
+    _nvlink_version,
+    _connection,
+    _domain,
+    _domain_size,
+    _joined,
+    _partition,
+    _island_count,
+    _links_per_gpu,
+    label(
+        "gpu.topology/nvlink-version",
+        "The same as `nvidia.com/nvlink.version`.",
+        "nvmlDeviceGetNvLinkVersion",
+        "a handful",
+    )(_nvlink_version),
+    _has_mig,
 )
 
 
@@ -234,16 +232,35 @@ def _gpus_by_node(snapshot: Snapshot) -> Counter[int | None] | None:
     return Counter(only if gpu.numa_node is None else gpu.numa_node for gpu in snapshot.gpus)
 
 
+@label(
+    "gpu.topology/numa-nodes",
+    "NUMA nodes with CPUs.",
+    "`/sys/devices/system/node`",
+    "a handful",
+)
 def _node_count(snapshot: Snapshot) -> int | None:
     nodes = _cpu_nodes(snapshot)
     return len(nodes) if nodes else None
 
 
+@label(
+    "gpu.topology/gpu-numa-nodes",
+    "NUMA nodes that have GPUs; absent if firmware does not place a GPU.",
+    _NUMA_SOURCE,
+    "a handful",
+)
 def _gpu_node_count(snapshot: Snapshot) -> int | None:
     counts = _gpus_by_node(snapshot)
     return None if counts is None or counts[None] else len(counts)
 
 
+@label(
+    "gpu.topology/gpus-per-numa",
+    "GPUs on each NUMA node, in order of the nodes' numbers, for example `4-4`; `u1` "
+    "at the end if firmware does not place one GPU.",
+    _NUMA_SOURCE,
+    "one per machine type",
+)
 def _spread(snapshot: Snapshot) -> str | None:
     nodes, counts = _cpu_nodes(snapshot), _gpus_by_node(snapshot)
     if not nodes or counts is None:
@@ -255,33 +272,22 @@ def _spread(snapshot: Snapshot) -> str | None:
     return "-".join([*parts, *([f"u{counts[None]}"] if counts[None] else [])])
 
 
-NUMA_ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="gpu.topology/numa-nodes",
-        meaning="NUMA nodes with CPUs.",
-        source="`/sys/devices/system/node`",
-        cardinality="a handful",
-        value=_node_count,
-    ),
-    LabelEntry(
-        key="gpu.topology/gpu-numa-nodes",
-        meaning="NUMA nodes that have GPUs; absent if firmware does not place a GPU.",
-        source=_NUMA_SOURCE,
-        cardinality="a handful",
-        value=_gpu_node_count,
-    ),
-    LabelEntry(
-        key="gpu.topology/gpus-per-numa",
-        meaning="GPUs on each NUMA node, in order of the nodes' numbers, for example `4-4`; `u1` "
-        "at the end if firmware does not place one GPU.",
-        source=_NUMA_SOURCE,
-        cardinality="one per machine type",
-        value=_spread,
-    ),
+NUMA_ENTRIES: tuple[Label, ...] = (
+    _node_count,
+    _gpu_node_count,
+    _spread,
 )
 
 
-def _shape(snapshot: Snapshot) -> str | None:
+@label(
+    "gpu.topology/shape",
+    "Equal on identically built nodes: GPU models, NVLinks, PCIe distances, NUMA "
+    "nodes and positions of the HCAs. 16 hex digits; a dead NVLink changes the value, "
+    "and MIG can change it.",
+    "all of these, hashed",
+    "one per machine type",
+)
+def shape(snapshot: Snapshot) -> str | None:
     """Return a value shared by all identically built nodes; ``None`` while a part is unknown.
 
     It consists of facts that are the same on every node of one build: positions, never names or
@@ -317,14 +323,4 @@ def _shape(snapshot: Snapshot) -> str | None:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_SHAPE_HEX_DIGITS]
 
 
-SHAPE_ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key="gpu.topology/shape",
-        meaning="Equal on identically built nodes: GPU models, NVLinks, PCIe distances, NUMA "
-        "nodes and positions of the HCAs. 16 hex digits; a dead NVLink changes the value, "
-        "and MIG can change it.",
-        source="all of these, hashed",
-        cardinality="one per machine type",
-        value=_shape,
-    ),
-)
+SHAPE_ENTRIES: tuple[Label, ...] = (shape,)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nodetopo.components.labels.label import LabelEntry
+from nodetopo.components.labels.label import Label, label
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.model.gpu import FabricState
 from nodetopo.model.snapshot import Snapshot
@@ -29,7 +29,15 @@ def topology_reason(snapshot: Snapshot) -> str | None:
     return "; ".join(named) or None
 
 
-def _is_ok(snapshot: Snapshot) -> bool | None:
+@label(
+    OK_KEY,
+    "`false` if a GPU is lost or missing from the driver, NVLinks are down, the "
+    "NVLink fabric rejected a GPU, or firmware places a GPU on no NUMA node. The "
+    "annotation `topology-ok-reason` names the cause. Absent if unknown.",
+    "NVML, PCI and NUMA nodes in sysfs",
+    "2",
+)
+def is_ok(snapshot: Snapshot) -> bool | None:
     """Return whether the node has no fault; ``None`` if one may be hidden."""
     if not snapshot.gpus:
         return None
@@ -81,14 +89,4 @@ def _links_down(snapshot: Snapshot) -> Iterator[str]:
             yield f"{gpu.name} has {up} of {len(own)} NVLinks up"
 
 
-ENTRIES: tuple[LabelEntry, ...] = (
-    LabelEntry(
-        key=OK_KEY,
-        meaning="`false` if a GPU is lost or missing from the driver, NVLinks are down, the "
-        "NVLink fabric rejected a GPU, or firmware places a GPU on no NUMA node. The "
-        "annotation `topology-ok-reason` names the cause. Absent if unknown.",
-        source="NVML, PCI and NUMA nodes in sysfs",
-        cardinality="2",
-        value=_is_ok,
-    ),
-)
+ENTRIES: tuple[Label, ...] = (is_ok,)
