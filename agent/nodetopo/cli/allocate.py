@@ -96,22 +96,17 @@ class DeviceAllocator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request of the command line, in device ids.
-
-    Attributes:
-        devices: the GPU id by device id, in device order; equal for whole GPUs.
-        available, required, degraded: device ids; *available* in the order given.
-        terms: the fields of a score in the order in which they are compared.
-    """
+    """A request of the command line, in device ids."""
 
     snapshot: Snapshot
     allocator: DeviceAllocator
-    devices: Mapping[str, str]
+    devices: Mapping[str, str]  # the GPU id by device id, in device order; equal for whole GPUs
+    # available, required, degraded: device ids; *available* in the order given.
     available: tuple[str, ...]
     required: tuple[str, ...]
     degraded: tuple[str, ...]
     size: int
-    terms: tuple[str, ...]
+    terms: tuple[str, ...]  # the fields of a score in the order in which they are compared
 
     @property
     def is_shared(self) -> bool:

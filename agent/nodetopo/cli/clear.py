@@ -26,14 +26,10 @@ SCHEMA = "nodetopo/health-clear/v1"
 
 
 class _Done(NamedTuple):
-    """What a request did.
-
-    Attributes:
-        daemons: how many daemons answered; 0 if the file was changed instead.
-    """
+    """What a request did."""
 
     gpus: Sequence[ClearedGpu]
-    daemons: int
+    daemons: int  # how many daemons answered; 0 if the file was changed instead
     is_saved: bool
 
 

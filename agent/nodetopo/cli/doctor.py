@@ -100,16 +100,11 @@ def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The demands on the cluster.
-
-    Attributes:
-        gangs: ``None`` if no flag, file or API server has any.
-        unread: gangs that could not be read.
-    """
+    """The demands on the cluster."""
 
     topologies: tuple[Topology, ...]
-    gangs: tuple[Gang, ...] | None
-    unread: tuple[Missing, ...]
+    gangs: tuple[Gang, ...] | None  # ``None`` if no flag, file or API server has any
+    unread: tuple[Missing, ...]  # gangs that could not be read
 
 
 def asked(args: Namespace) -> Asked:

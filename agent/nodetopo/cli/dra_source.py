@@ -40,17 +40,13 @@ def read_objects(name: str, kind: str) -> tuple[Object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The devices and pools that DRA drivers publish in a cluster.
+    """The devices and pools that DRA drivers publish in a cluster."""
 
-    Attributes:
-        by_node: the devices that each node reaches, including incomplete pools.
-        pools: all pools.
-        unplaced: pools whose slices select nodes by something else than a name, where no Nodes are
-            known that they could select.
-    """
-
+    # The devices that each node reaches, including incomplete pools.
     by_node: Mapping[str, tuple[PublishedDevice, ...]] = field(default_factory=dict)
-    pools: tuple[PublishedPool, ...] = ()
+    pools: tuple[PublishedPool, ...] = ()  # all pools
+    # Pools whose slices select nodes by something else than a name, where no Nodes are known that
+    # they could select.
     unplaced: tuple[PublishedPool, ...] = ()
 
     @property

@@ -19,15 +19,12 @@ from nodetopo.tools.capture.raw import RawCapture, capture_raw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The node as it was read.
-
-    Attributes:
-        nvml_failure: why there are no GPUs in the snapshot; ``None`` when NVML answered.
-        unread: sources other than the hardware that could not be reached, and why.
-    """
+    """The node as it was read."""
 
     snapshot: Snapshot
+    # Why there are no GPUs in the snapshot; ``None`` when NVML answered.
     nvml_failure: NvmlUnavailable | None
+    # Sources other than the hardware that could not be reached, and why.
     unread: tuple[tuple[str, str], ...] = ()
 
 

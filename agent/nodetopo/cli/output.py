@@ -188,17 +188,13 @@ controls, marks of direction, halves of characters, private and unassigned ones.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A command's answer: for programs, and as text, long and short.
+    """A command's answer: for programs, and as text, long and short."""
 
-    Attributes:
-        plain: made of JSON's own types.
-        table, short: text that ends with a line break, or empty.
-        svg: draws the answer; only for commands that offer the format.
-    """
-
-    plain: Any
+    plain: Any  # made of JSON's own types
+    # table, short: text that ends with a line break, or empty.
     table: str
     short: str
+    # Draws the answer; only for commands that offer the format.
     svg: Callable[[], str] | None = None
 
 

@@ -15,20 +15,15 @@ from nodetopo.rdma.pairing import Pair, Pairing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyPool:
-    """A pool of HCAs that the kubelet has.
-
-    Attributes:
-        gpus: those of a container that asks the stand-in kubelet for four GPUs and as many
-            devices of the pool; empty with a real kubelet.
-        hcas: names of the HCAs that this container gets.
-        pairs: how these belong together.
-    """
+    """A pool of HCAs that the kubelet has."""
 
     resource: RdmaResource
     plugin: PluginState
+    # Those of a container that asks the stand-in kubelet for four GPUs and as many devices of the
+    # pool; empty with a real kubelet.
     gpus: tuple[str, ...] = ()
-    hcas: tuple[str, ...] = ()
-    pairs: tuple[Pair, ...] = ()
+    hcas: tuple[str, ...] = ()  # names of the HCAs that this container gets
+    pairs: tuple[Pair, ...] = ()  # how these belong together
 
 
 def ready_pools(kernel: Kernel, most: int) -> tuple[ReadyPool, ...]:

@@ -32,41 +32,31 @@ SHOWN_SIZE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyResource:
-    """A registered resource.
-
-    Attributes:
-        placement: our answer to a request for four devices (all, if there are fewer; one, if that
-            is the limit), with its reasons; ``None`` if none is usable.
-        preferred: the stand-in kubelet's answer to the same; ``None`` with a real kubelet, which
-            asks when a pod is admitted.
-    """
+    """A registered resource."""
 
     resource: Resource
     plugin: PluginState
+    # Our answer to a request for four devices (all, if there are fewer; one, if that is the limit),
+    # with its reasons; ``None`` if none is usable.
     placement: Allocation | None
+    # The stand-in kubelet's answer to the same; ``None`` with a real kubelet, which asks when a pod
+    # is admitted.
     preferred: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The content of the summary.
-
-    Attributes:
-        resources: empty only if no GPUs are offered; *why_none* has the reason.
-        labels: of the node, without its position in the cluster.
-        pools: of HCAs; empty if no setting names any.
-        refusals: of resources or devices.
-        metrics_url: ``None`` if metrics are off or the address is in use.
-    """
+    """The content of the summary."""
 
     target: Target
     snapshot: Snapshot
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # of the node, without its position in the cluster
+    # Empty only if no GPUs are offered; *why_none* has the reason.
     resources: tuple[ReadyResource, ...]
-    pools: "tuple[ReadyPool, ...]"
-    refusals: tuple[Refusal, ...]
+    pools: "tuple[ReadyPool, ...]"  # of HCAs; empty if no setting names any
+    refusals: tuple[Refusal, ...]  # of resources or devices
     why_none: str
-    metrics_url: str | None
+    metrics_url: str | None  # ``None`` if metrics are off or the address is in use
 
 
 def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:

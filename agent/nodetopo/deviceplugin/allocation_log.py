@@ -43,20 +43,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedAllocation:
-    """One allocation, for the status page.
+    """One allocation, for the status page."""
 
-    Attributes:
-        at: time of the log line, UTC.
-        is_ours: whether the set was our answer, not the kubelet's own choice.
-        said: the reasons as one sentence; ``None`` if unknown.
-        policy: by which GPUs were chosen; ``None`` for other devices, and where the kubelet chose.
-    """
-
-    at: datetime
+    at: datetime  # time of the log line, UTC
     resource: str
     devices: tuple[str, ...]
-    is_ours: bool
-    said: str | None
+    is_ours: bool  # whether the set was our answer, not the kubelet's own choice
+    said: str | None  # the reasons as one sentence; ``None`` if unknown
+    # By which GPUs were chosen; ``None`` for other devices, and where the kubelet chose.
     policy: str | None = None
 
 

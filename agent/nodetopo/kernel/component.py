@@ -171,60 +171,40 @@ def _admit_nobody(_settings: Settings) -> Callable[[], None]:
 
 @dataclass(slots=True, kw_only=True)
 class Kernel:
-    """One run of the daemon, as its components see it.
+    """One run of the daemon, as its components see it."""
 
-    Attributes:
-        settings: in force now; replaced when they change.
-        target: the machine to read and the kubelet to serve.
-        store: holds the latest snapshot.
-        wake: set by any component whose news can change the offered devices.
-        heartbeats: for the liveness probe.
-        reloader: ``None`` where settings never change.
-        events: posts Events about the Node; ``None`` where none are.
-        writers: every writer of Events, for their counts.
-        nvml_events: GPU events between scans.
-        metrics_url: ``None`` where no metrics are served.
-        gpus, health: the GPUs and their health; ``None`` where health is not watched.
-        scans: the loop that reads the node.
-        companion: offers other devices alongside GPUs.
-        requesters: find the container that a call of the kubelet is for.
-        claims: ``None`` without an API server.
-        page: answers requests for pages; ``None`` where there are none.
-        page_everywhere: whether clients of other hosts can see them too.
-        start: runs a loop in a thread, by its name.
-        admit: checks changed settings for components that they may start, as ``reconfigured``
-            of a component does; returns the function that starts them.
-        running: the components that exist, in the order of the table; replaced, not changed,
-            because other threads iterate over them.
-        failure: why the container must be restarted; normally ``None``.
-        watch: the watch of the Node; ``None`` before it exists.
-        wants_watch: whether a component needs the watch even if labels don't.
-    """
-
-    settings: Settings
-    target: Target
-    store: SnapshotStore = field(default_factory=SnapshotStore)
+    settings: Settings  # in force now; replaced when they change
+    target: Target  # the machine to read and the kubelet to serve
+    store: SnapshotStore = field(default_factory=SnapshotStore)  # holds the latest snapshot
+    # Set by any component whose news can change the offered devices.
     wake: threading.Event = field(default_factory=threading.Event)
-    heartbeats: Heartbeats = field(default_factory=Heartbeats)
-    reloader: Reloader | None = None
-    events: EventPublisher | None = None
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)  # for the liveness probe
+    reloader: Reloader | None = None  # ``None`` where settings never change
+    events: EventPublisher | None = None  # posts Events about the Node; ``None`` where none are
+    # Every writer of Events, for their counts.
     writers: list[EventWriter] = field(default_factory=list)
-    nvml_events: NvmlEvents = field(default_factory=NvmlEvents)
-    metrics_url: str | None = None
+    nvml_events: NvmlEvents = field(default_factory=NvmlEvents)  # GPU events between scans
+    metrics_url: str | None = None  # ``None`` where no metrics are served
+    # gpus, health: the GPUs and their health; ``None`` where health is not watched.
     gpus: OfferedGpus | None = None
     health: Verdicts | None = None
-    scans: Scans | None = None
-    companion: Companion = field(default_factory=NoCompanion)
+    scans: Scans | None = None  # the loop that reads the node
+    companion: Companion = field(default_factory=NoCompanion)  # offers other devices alongside GPUs
+    # Find the container that a call of the kubelet is for.
     requesters: Requesters = field(default_factory=Requesters)
-    claims: Claims | None = None
-    page: Answer | None = None
-    page_everywhere: bool = False
-    start: Callable[[str, Loop], None] = _start_nothing
+    claims: Claims | None = None  # ``None`` without an API server
+    page: Answer | None = None  # answers requests for pages; ``None`` where there are none
+    page_everywhere: bool = False  # whether clients of other hosts can see them too
+    start: Callable[[str, Loop], None] = _start_nothing  # runs a loop in a thread, by its name
+    # Checks changed settings for components that they may start, as ``reconfigured`` of a component
+    # does; returns the function that starts them.
     admit: Callable[[Settings], Callable[[], None]] = _admit_nobody
+    # The components that exist, in the order of the table; replaced, not changed, because other
+    # threads iterate over them.
     running: tuple[Component, ...] = ()
-    failure: str | None = None
-    watch: NodeWatch | None = None
-    wants_watch: bool = False
+    failure: str | None = None  # why the container must be restarted; normally ``None``
+    watch: NodeWatch | None = None  # the watch of the Node; ``None`` before it exists
+    wants_watch: bool = False  # whether a component needs the watch even if labels don't
     _followers: list[Callable[[Metadata | None], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

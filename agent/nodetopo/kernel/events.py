@@ -75,33 +75,23 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
-    """An Event about the node.
+    """An Event about the node."""
 
-    Attributes:
-        reason: short, CamelCase; see the table in ``docs/operate/runbook.md``.
-        message: a sentence for a person.
-        is_warning: of type Warning, else Normal.
-        key: the subject, such as a GPU, and after a space what of it; Events of one reason and key
-            are joined, those of one subject keep their order.
-    """
-
-    reason: str
-    message: str
-    is_warning: bool
+    reason: str  # short, CamelCase; see the table in ``docs/operate/runbook.md``
+    message: str  # a sentence for a person
+    is_warning: bool  # of type Warning, else Normal
+    # The subject, such as a GPU, and after a space what of it; Events of one reason and key are
+    # joined, those of one subject keep their order.
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvent(NodeEvent):
-    """An Event about a pod; the key should contain its uid.
-
-    Attributes:
-        uid: of the pod; readers find the Events of a pod by it.
-    """
+    """An Event about a pod; the key should contain its uid."""
 
     namespace: str
     pod: str
-    uid: str
+    uid: str  # of the pod; readers find the Events of a pod by it
 
 
 Post = Callable[[PodEvent], None]
@@ -324,18 +314,12 @@ def event_name(subject: str, *facts: str) -> str:
 
 @dataclass(slots=True)
 class Waiting:
-    """A queued Event: the latest of the Events merged into it.
-
-    Attributes:
-        count: number of merged Events, at least 1.
-        since: when the first was posted, on the queue's clock.
-        at: when the latest was posted.
-    """
+    """A queued Event: the latest of the Events merged into it."""
 
     event: NodeEvent
-    count: int
-    since: float
-    at: datetime
+    count: int  # number of merged Events, at least 1
+    since: float  # when the first was posted, on the queue's clock
+    at: datetime  # when the latest was posted
 
 
 class EventQueue:

@@ -10,17 +10,11 @@ from nodetopo.kernel.settings.own import HOST_PLUGINS_REGISTRY, KernelSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The way to one kubelet.
+    """The way to one kubelet."""
 
-    Attributes:
-        socket_dir: where the kubelet's own socket is.
-        registry: the directory that its plugin watcher reads.
-        registration: how it learns of a resource.
-    """
-
-    socket_dir: Path
-    registry: Path
-    registration: Registration
+    socket_dir: Path  # where the kubelet's own socket is
+    registry: Path  # the directory that its plugin watcher reads
+    registration: Registration  # how it learns of a resource
 
     @classmethod
     def of(cls, settings: KernelSettings, socket_dir: Path, *, is_simulated: bool) -> "Places":

@@ -68,23 +68,18 @@ NOTHING: Held = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
-    """The container that asks for devices now.
+    """The container that asks for devices now."""
 
-    Attributes:
-        pod: ``None`` where several pods are possible.
-        container: the only one that the kubelet lists and that can ask, unless an init container
-            asks, which it does not list; ``None`` where several can.
-        held: what the container has of other resources.
-        spare: what the pod's init containers left: the kubelet gives it before anything else.
-        beside: what the other containers of its pod have.
-        requests: the numbers of devices in its spec; ``None`` where that is not known.
-    """
-
-    pod: PodName | None = None
+    pod: PodName | None = None  # ``None`` where several pods are possible
+    # The only one that the kubelet lists and that can ask, unless an init container asks, which it
+    # does not list; ``None`` where several can.
     container: str | None = None
-    held: Held = field(default_factory=lambda: NOTHING)
+    held: Held = field(default_factory=lambda: NOTHING)  # what the container has of other resources
+    # What the pod's init containers left: the kubelet gives it before anything else.
     spare: Held = field(default_factory=lambda: NOTHING)
+    # What the other containers of its pod have.
     beside: Held = field(default_factory=lambda: NOTHING)
+    # The numbers of devices in its spec; ``None`` where that is not known.
     requests: Mapping[str, int] | None = None
 
 
@@ -99,28 +94,19 @@ class Lookups:
 
 @dataclass(slots=True, kw_only=True)
 class _Container:
-    """The container that was given devices last.
+    """The container that was given devices last."""
 
-    Attributes:
-        pod: ``None`` where no call named it.
-        given: what it was given, by resource.
-        spare: what its pod's init containers left before.
-        before: what the kubelet had recorded as it was given the first; ``None``: not known.
-        at_s: when it was given the last.
-        is_looked_up: whether the last was given in a call that was looked up: the pods that were
-            listed then and asked for nothing were admitted before.
-        uid: of its pod, once the kubelet has recorded it.
-        is_complete: whether it asks for no more.
-    """
-
-    pod: PodName | None
-    given: dict[str, frozenset[str]]
-    spare: Held
+    pod: PodName | None  # ``None`` where no call named it
+    given: dict[str, frozenset[str]]  # what it was given, by resource
+    spare: Held  # what its pod's init containers left before
+    # What the kubelet had recorded as it was given the first; ``None``: not known.
     before: Records | None
-    at_s: float
+    at_s: float  # when it was given the last
+    # Whether the last was given in a call that was looked up: the pods that were listed then and
+    # asked for nothing were admitted before.
     is_looked_up: bool = False
-    uid: str | None = None
-    is_complete: bool = False
+    uid: str | None = None  # of its pod, once the kubelet has recorded it
+    is_complete: bool = False  # whether it asks for no more
 
 
 class Requesters:

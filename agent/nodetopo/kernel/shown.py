@@ -14,26 +14,18 @@ from nodetopo.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceState:
-    """A resource offered to the kubelet.
-
-    Attributes:
-        is_registered: whether the kubelet has it.
-        registrations: accepted by the kubelet since the start.
-        endpoint: file name of the socket; ``None`` while there is none.
-        problem: why the last attempt to serve or register failed; ``None`` after a success.
-        placement: policy and bandwidth model, or HCAs and mode, in words.
-        allocations: containers that got devices since the start.
-    """
+    """A resource offered to the kubelet."""
 
     name: str
     healthy: int
     unhealthy: int
-    is_registered: bool
-    registrations: int
-    endpoint: str | None
+    is_registered: bool  # whether the kubelet has it
+    registrations: int  # accepted by the kubelet since the start
+    endpoint: str | None  # file name of the socket; ``None`` while there is none
+    # Why the last attempt to serve or register failed; ``None`` after a success.
     problem: str | None
-    placement: str
-    allocations: int
+    placement: str  # policy and bandwidth model, or HCAs and mode, in words
+    allocations: int  # containers that got devices since the start
 
     @classmethod
     def of(
@@ -56,45 +48,31 @@ class ResourceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPods:
-    """The node with its pods, as the kubelet listed them.
+    """The node with its pods, as the kubelet listed them."""
 
-    Attributes:
-        snapshot: with pods, the kubelet's allocatable resources, and its state files.
-        at: when, UTC.
-    """
-
+    # With pods, the kubelet's allocatable resources, and its state files.
     snapshot: Snapshot = field(compare=False)
-    at: datetime
+    at: datetime  # when, UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """The rows of one component.
+    """The rows of one component."""
 
-    Attributes:
-        settings: in force, as (name, value).
-        health: of GPUs; ``None`` where it is not watched.
-        xid_counts: (GPU uuid, XID) → occurrences since the start.
-        resources: offered to the kubelet.
-        refusals: why a resource is not offered, a sentence each.
-        allocations: the latest.
-        reports: of checks, by name: :class:`nodetopo.checks.engine.Report`.
-        pods: the latest list of each loop that lists them.
-        pods_measured: ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs or HCAs; ``None``
-            before the first measurement, or where none is made.
-        labels: to be published; ``None`` where labels are off.
-    """
-
-    settings: tuple[tuple[str, str], ...] = ()
-    health: HealthView | None = None
+    settings: tuple[tuple[str, str], ...] = ()  # in force, as (name, value)
+    health: HealthView | None = None  # of GPUs; ``None`` where it is not watched
+    # (GPU uuid, XID) → occurrences since the start.
     xid_counts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    resources: tuple[ResourceState, ...] = ()
-    refusals: tuple[str, ...] = ()
-    allocations: tuple[LoggedAllocation, ...] = ()
+    resources: tuple[ResourceState, ...] = ()  # offered to the kubelet
+    refusals: tuple[str, ...] = ()  # why a resource is not offered, a sentence each
+    allocations: tuple[LoggedAllocation, ...] = ()  # the latest
+    # Of checks, by name: :class:`nodetopo.checks.engine.Report`.
     reports: Mapping[str, Any] = field(default_factory=dict)
-    pods: tuple[ListedPods, ...] = ()
+    pods: tuple[ListedPods, ...] = ()  # the latest list of each loop that lists them
+    # ``aligned``, ``misaligned`` or ``unknown`` → pods with GPUs or HCAs; ``None`` before the first
+    # measurement, or where none is made.
     pods_measured: Mapping[str, int] | None = None
-    labels: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None  # to be published; ``None`` where labels are off
 
 
 def merged(parts: Iterable[Shown]) -> Shown:

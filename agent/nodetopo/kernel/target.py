@@ -40,41 +40,29 @@ OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine to read.
+    """The machine to read."""
 
-    Attributes:
-        read: returns the machine's current state.
-        reread: makes the next ``read`` complete; does nothing for a simulated machine.
-        nvml: returns the result of the last attempt to read NVML.
-        release: closes NVML until the next ``read``, and returns whether it succeeded.
-        read_closed: as ``read``, without NVML, whose issue has the given cause; ``None`` where the
-            machine has none.
-    """
-
-    read: Callable[[], Snapshot]
+    read: Callable[[], Snapshot]  # returns the machine's current state
+    # Makes the next ``read`` complete; does nothing for a simulated machine.
     reread: Callable[[], None]
-    nvml: Callable[[], NvmlStatus]
+    nvml: Callable[[], NvmlStatus]  # returns the result of the last attempt to read NVML
+    # Closes NVML until the next ``read``, and returns whether it succeeded.
     release: Callable[[], bool] = lambda: True
+    # As ``read``, without NVML, whose issue has the given cause; ``None`` where the machine has
+    # none.
     read_closed: Callable[[str], Snapshot] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The machine and the kubelet of one run.
-
-    Attributes:
-        simulated: the name of the simulated machine, ``None`` on real hardware.
-        socket_dir: where the kubelet listens.
-        fake_kubelet: the embedded kubelet; ``None`` with a real one.
-        served_by: another device plugin that already serves the node's kubelet, as a sentence;
-            *once* then registers with the embedded kubelet and publishes nothing. ``None`` for
-            none.
-    """
+    """The machine and the kubelet of one run."""
 
     machine: Machine
-    simulated: str | None
-    socket_dir: Path
-    fake_kubelet: "FakeKubelet | None" = None
+    simulated: str | None  # the name of the simulated machine, ``None`` on real hardware
+    socket_dir: Path  # where the kubelet listens
+    fake_kubelet: "FakeKubelet | None" = None  # the embedded kubelet; ``None`` with a real one
+    # Another device plugin that already serves the node's kubelet, as a sentence; *once* then
+    # registers with the embedded kubelet and publishes nothing. ``None`` for none.
     served_by: str | None = None
 
     @property

@@ -19,17 +19,11 @@ from nodetopo.probes.sysfs.host import Host, Roots
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCost:
-    """The cost of one scan.
+    """The cost of one scan."""
 
-    Attributes:
-        nvml_calls: made by this scan; 0 while NVML does not answer.
-        file_reads: files opened, directories listed, links followed.
-        is_whole: no result of an earlier scan was used.
-    """
-
-    nvml_calls: int
-    file_reads: int
-    is_whole: bool
+    nvml_calls: int  # made by this scan; 0 while NVML does not answer
+    file_reads: int  # files opened, directories listed, links followed
+    is_whole: bool  # no result of an earlier scan was used
 
 
 class NodeReader:

@@ -36,17 +36,13 @@ MOST_WORD_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPod:
-    """A pod that has not ended.
-
-    Attributes:
-        policy: of its annotation; ``None`` for the node's.
-        requests: by container, the numbers of devices by resource, init containers left out.
-        init_requests: the resources of init containers, which the kubelet does not list.
-    """
+    """A pod that has not ended."""
 
     uid: str
-    policy: Policy | None
+    policy: Policy | None  # of its annotation; ``None`` for the node's
+    # By container, the numbers of devices by resource, init containers left out.
     requests: Mapping[str, Mapping[str, int]]
+    # The resources of init containers, which the kubelet does not list.
     init_requests: frozenset[str]
 
 

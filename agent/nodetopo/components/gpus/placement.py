@@ -37,14 +37,10 @@ ANSWERS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What one request changes of the usual choice.
+    """What one request changes of the usual choice."""
 
-    Attributes:
-        policy: of the pod; ``None`` for the resource's.
-        taken_hcas: the container may get HCAs too, but for these names; ``None``: it gets none.
-    """
-
-    policy: Policy | None = None
+    policy: Policy | None = None  # of the pod; ``None`` for the resource's
+    # The container may get HCAs too, but for these names; ``None``: it gets none.
     taken_hcas: frozenset[str] | None = None
 
 
@@ -53,14 +49,10 @@ USUAL = Variant()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reply:
-    """What an answer depended on, for its explanation.
-
-    Attributes:
-        beside: devices of the pod's other containers.
-    """
+    """What an answer depended on, for its explanation."""
 
     variant: Variant = USUAL
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()  # devices of the pod's other containers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +65,13 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Current:
-    """The data for answers; replaced as a whole, so that readers need no lock.
-
-    Attributes:
-        choices: by variant, the least recently made first; the usual one is always there.
-    """
+    """The data for answers; replaced as a whole, so that readers need no lock."""
 
     snapshot: Snapshot
     resource: Resource
     degraded: frozenset[str]
     rules: Rules
+    # By variant, the least recently made first; the usual one is always there.
     choices: dict[Variant, _Choice]
 
     @property

@@ -32,29 +32,19 @@ def load_table(settings: GpuSettings) -> BandwidthTable | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginPlan:
-    """Everything that a set of plugins does by its settings; other settings make another plan.
-
-    Attributes:
-        table: measured bandwidths, if there are any.
-        rules: how resources are made of devices.
-        plugin: how devices are handed to containers; by CDI where *is_auto*, until
-            :meth:`handing_over_by` gives the way.
-        is_auto: the node's setup decides how devices are handed over, not a setting.
-        cdi: writes the CDI specification; ``None`` where another program does.
-        nccl: writes the topology for NCCL; ``None`` where containers get none.
-        warnings: a sentence for each thing that *settings* need and the node lacks.
-        is_simulated: the GPUs do not exist.
-    """
+    """Everything that a set of plugins does by its settings; other settings make another plan."""
 
     settings: GpuSettings
-    table: BandwidthTable | None
-    rules: Rules
+    table: BandwidthTable | None  # measured bandwidths, if there are any
+    rules: Rules  # how resources are made of devices
+    # How devices are handed to containers; by CDI where *is_auto*, until :meth:`handing_over_by`
+    # gives the way.
     plugin: PluginSettings
-    is_auto: bool
-    cdi: "CdiWriter | None"
-    nccl: "NcclHints | None"
-    warnings: tuple[str, ...]
-    is_simulated: bool
+    is_auto: bool  # the node's setup decides how devices are handed over, not a setting
+    cdi: "CdiWriter | None"  # writes the CDI specification; ``None`` where another program does
+    nccl: "NcclHints | None"  # writes the topology for NCCL; ``None`` where containers get none
+    warnings: tuple[str, ...]  # a sentence for each thing that *settings* need and the node lacks
+    is_simulated: bool  # the GPUs do not exist
 
     @classmethod
     def of(

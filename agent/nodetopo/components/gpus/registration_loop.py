@@ -65,17 +65,11 @@ class Plugin(Protocol):
 
 @dataclass(slots=True)
 class _Missing:
-    """A resource whose devices the kubelet does not list.
+    """A resource whose devices the kubelet does not list."""
 
-    Attributes:
-        since: when that was seen first.
-        doubted_at: when it was last registered again; ``None`` before.
-        pause_s: how long it then has.
-    """
-
-    since: float
-    doubted_at: float | None = None
-    pause_s: float = AGAIN_S[0]
+    since: float  # when that was seen first
+    doubted_at: float | None = None  # when it was last registered again; ``None`` before
+    pause_s: float = AGAIN_S[0]  # how long it then has
 
 
 @dataclass(slots=True)

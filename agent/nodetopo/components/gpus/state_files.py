@@ -109,16 +109,11 @@ class _Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCount:
-    """How many GPUs a machine has had.
-
-    Attributes:
-        machine: its DMI name; ``None`` if unknown.
-        is_certain: whether no earlier, greater count can be lost.
-    """
+    """How many GPUs a machine has had."""
 
     gpus: Annotated[int, Range(0, MAX_GPUS)]
-    machine: str | None = None
-    is_certain: bool = True
+    machine: str | None = None  # its DMI name; ``None`` if unknown
+    is_certain: bool = True  # whether no earlier, greater count can be lost
 
 
 class GpuCountFile:

@@ -26,27 +26,20 @@ _Part = tuple[Gpu, MigInstance]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFacts:
-    """A resource.
+    """A resource."""
 
-    Attributes:
-        model: of the GPU; ``None`` if it or the profile is unknown.
-        marks: suffixes of the model in the product label, for MIG and for sharing.
-        count: devices, before sharing multiplies them; ``None`` if a lost GPU may have more.
-        replicas: of each device; 0 if GFD considers it not shareable, ``None`` if that depends on a
-            lost GPU.
-        strategy: ``none`` or ``time-slicing``; ``None`` if nothing is offered, or if that depends
-            on a lost GPU.
-        memory_mib: of one device.
-        attributes: of one MIG device; ``None`` for whole GPUs.
-    """
-
-    model: str | None
+    model: str | None  # of the GPU; ``None`` if it or the profile is unknown
+    # Devices, before sharing multiplies them; ``None`` if a lost GPU may have more.
     count: int | None
+    # Suffixes of the model in the product label, for MIG and for sharing.
     marks: tuple[str, ...] = ()
+    # Of each device; 0 if GFD considers it not shareable, ``None`` if that depends on a lost GPU.
     replicas: int | None = 1
+    # ``none`` or ``time-slicing``; ``None`` if nothing is offered, or if that depends on a lost
+    # GPU.
     strategy: str | None = "none"
-    memory_mib: int | None = None
-    attributes: MigAttributes | None = None
+    memory_mib: int | None = None  # of one device
+    attributes: MigAttributes | None = None  # of one MIG device; ``None`` for whole GPUs
 
     def shared(self, rule: SharedLabel | None) -> "ResourceFacts":
         """Return the facts with the resource shared by *rule*; ``None`` shares nothing.

@@ -25,21 +25,14 @@ _EDGES = "-_."
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A key, or form of key, that this program can publish: a row of the reference.
+    """A key, or form of key, that this program can publish: a row of the reference."""
 
-    Attributes:
-        key: the whole key, default prefix included; ``<…>`` stands for a part that varies.
-        meaning: of the value, for authors of node selectors.
-        source: of the fact.
-        cardinality: number of different values in a cluster, which schedulers must index.
-        value: returns the raw value, or the values by whole key where the key varies; from the
-            hardware alone, or by the operator's settings too if *is_ruled*.
-    """
-
-    key: str
-    meaning: str
-    source: str
-    cardinality: str
+    key: str  # the whole key, default prefix included; ``<…>`` stands for a part that varies
+    meaning: str  # of the value, for authors of node selectors
+    source: str  # of the fact
+    cardinality: str  # number of different values in a cluster, which schedulers must index
+    # Returns the raw value, or the values by whole key where the key varies; from the hardware
+    # alone, or by the operator's settings too if *is_ruled*.
     value: Callable[..., Any]
     is_ruled: bool = False
 

@@ -37,17 +37,11 @@ _SHORT.maxlevel = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """A platform's way of labelling nodes.
+    """A platform's way of labelling nodes."""
 
-    Attributes:
-        name: in the settings.
-        keys: label keys, tier 0 first.
-        origin: their writer, for the reference page.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    origin: str
+    name: str  # in the settings
+    keys: tuple[str, ...]  # label keys, tier 0 first
+    origin: str  # their writer, for the reference page
 
 
 PLATFORMS: tuple[Platform, ...] = (
@@ -148,14 +142,10 @@ def platform(name: str) -> Platform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level that a node's labels name.
+    """One level that a node's labels name."""
 
-    Attributes:
-        name: ``region``, ``zone``, or ``tier-<n>``, 0 being the nearest to the node.
-        key, value: the label on the Node.
-    """
-
-    name: str
+    name: str  # ``region``, ``zone``, or ``tier-<n>``, 0 being the nearest to the node
+    # key, value: the label on the Node.
     key: str
     value: str
 
@@ -191,17 +181,13 @@ def tiers(levels: Iterable[Level]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelFile:
-    """A file with the positions of nodes, for clusters without a known platform's labels.
+    """A file with the positions of nodes, for clusters without a known platform's labels."""
 
-    Attributes:
-        labels: keys of node labels, tier 0 first.
-        nodes: names of places by node, tier 0 first; they override labels.
-        is_qualified: whether the broader places are part of a place's name, so that r2 of b3
-            becomes b3__r2, because racks in different blocks share numbers.
-    """
-
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # keys of node labels, tier 0 first
+    # Names of places by node, tier 0 first; they override labels.
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    # Whether the broader places are part of a place's name, so that r2 of b3 becomes b3__r2,
+    # because racks in different blocks share numbers.
     is_qualified: bool = True
 
 

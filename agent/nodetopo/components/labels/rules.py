@@ -14,36 +14,25 @@ MigLabelling = Literal["none", "single", "mixed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLabel:
-    """The sharing of one resource's devices.
+    """The sharing of one resource's devices."""
 
-    Attributes:
-        replicas: of each device, 2 or more.
-        is_renamed: whether they are offered as ``….shared``.
-    """
-
-    replicas: int
-    is_renamed: bool = False
+    replicas: int  # of each device, 2 or more
+    is_renamed: bool = False  # whether they are offered as ``….shared``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRules:
-    """The operator's settings for labels.
+    """The operator's settings for labels."""
 
-    Attributes:
-        mig: the strategy of the offered resources.
-        shared: by the resource's name without sharing, e.g. ``nvidia.com/gpu``.
-        prefix: replaces :data:`DEFAULT_PREFIX` in every key that begins with it.
-        has_gfd: whether this program writes the keys of GPU Feature Discovery, which can run too.
-        has_clique: whether this program writes ``nvidia.com/gpu.clique``, which another program can
-            own.
-        levels: tier name → value: the node's position in its cluster, ready for labels.
-    """
-
-    mig: MigLabelling = "none"
+    mig: MigLabelling = "none"  # the strategy of the offered resources
+    # By the resource's name without sharing, e.g. ``nvidia.com/gpu``.
     shared: Mapping[str, SharedLabel] = field(default_factory=lambda: MappingProxyType({}))
-    prefix: str = DEFAULT_PREFIX
+    prefix: str = DEFAULT_PREFIX  # replaces :data:`DEFAULT_PREFIX` in every key that begins with it
+    # Whether this program writes the keys of GPU Feature Discovery, which can run too.
     has_gfd: bool = True
+    # Whether this program writes ``nvidia.com/gpu.clique``, which another program can own.
     has_clique: bool = True
+    # Tier name → value: the node's position in its cluster, ready for labels.
     levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def own(self, key: str) -> str:

@@ -153,15 +153,11 @@ class NodeZonesPublisher:
 
 
 class Pod(NamedTuple):
-    """A pod from the kubelet's list, which has no uid.
-
-    Attributes:
-        appearance: a new number after the pod was absent, since it can be another pod of the same
-            name.
-    """
+    """A pod from the kubelet's list, which has no uid."""
 
     namespace: str
     name: str
+    # A new number after the pod was absent, since it can be another pod of the same name.
     appearance: int = 0
 
 

@@ -24,31 +24,21 @@ createNUMANodeList): its scheduler ends."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneResource:
-    """Amounts of one resource in one zone, in whole CPUs, bytes or devices.
-
-    Attributes:
-        capacity: of the hardware; for devices, those that the kubelet counts as healthy.
-        allocatable: for pods.
-        available: the part of it that no pod has.
-    """
+    """Amounts of one resource in one zone, in whole CPUs, bytes or devices."""
 
     name: str
-    capacity: int
-    allocatable: int
-    available: int
+    capacity: int  # of the hardware; for devices, those that the kubelet counts as healthy
+    allocatable: int  # for pods
+    available: int  # the part of it that no pod has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """One NUMA node.
-
-    Attributes:
-        resources: by name; others are not known to be bound to this node.
-        costs: ACPI SLIT distances to other zones and itself, by their ids; empty where unknown.
-    """
+    """One NUMA node."""
 
     id: int
-    resources: tuple[ZoneResource, ...]
+    resources: tuple[ZoneResource, ...]  # by name; others are not known to be bound to this node
+    # ACPI SLIT distances to other zones and itself, by their ids; empty where unknown.
     costs: Mapping[int, int]
 
 

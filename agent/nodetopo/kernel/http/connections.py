@@ -65,15 +65,10 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\n" + _EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A complete request without a body.
+    """A complete request without a body."""
 
-    Attributes:
-        head: the request line and the headers, with the empty line.
-        is_local: whether the client connected to localhost: 127.0.0.1 or ::1.
-    """
-
-    head: bytes
-    is_local: bool
+    head: bytes  # the request line and the headers, with the empty line
+    is_local: bool  # whether the client connected to localhost: 127.0.0.1 or ::1
 
     @cached_property
     def path(self) -> bytes:

@@ -38,13 +38,9 @@ KERNEL = "kernel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelReading(Reading):
-    """The state of the process, its scans and its configuration at one moment.
+    """The state of the process, its scans and its configuration at one moment."""
 
-    Attributes:
-        not_ready: why /readyz fails, a line for each reason; ``None`` if it succeeds.
-        connections: ``None`` without a server.
-    """
-
+    # Why /readyz fails, a line for each reason; ``None`` if it succeeds.
     not_ready: str | None = metric(
         Section.AGENT,
         "Whether /readyz succeeds; its answer lists the reasons if not",
@@ -84,6 +80,7 @@ class KernelReading(Reading):
     log_lines_dropped: int = counter(
         Section.PROCESS, "Log lines that were dropped because standard error accepted none"
     )
+    # ``None`` without a server.
     connections: int | None = metric(
         Section.PROCESS,
         "Open connections to the metrics port, including the scraper's",

@@ -72,26 +72,19 @@ class Section(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One metric family, for scrapes and for the documentation.
+    """One metric family, for scrapes and for the documentation."""
 
-    Attributes:
-        name: without the prefix and a counter's ``_total``.
-        text: the help text, one sentence without its full stop.
-        value: returns the samples of a reading in any form that :func:`spread` takes.
-        most: most series for each of *per*.
-        when: the condition under which there are samples; empty if there always are.
-        is_minimal: whether it is one of the few families that large fleets keep for every node.
-    """
-
-    name: str
-    text: str
+    name: str  # without the prefix and a counter's ``_total``
+    text: str  # the help text, one sentence without its full stop
     section: Section
+    # Returns the samples of a reading in any form that :func:`spread` takes.
     value: Callable[[Any], Any]
     labels: tuple[str, ...] = ()
     kind: MetricKind = MetricKind.GAUGE
     per: Per = Per.NODE
-    most: int = 1
-    when: str = ""
+    most: int = 1  # most series for each of *per*
+    when: str = ""  # the condition under which there are samples; empty if there always are
+    # Whether it is one of the few families that large fleets keep for every node.
     is_minimal: bool = False
 
     @property
@@ -123,13 +116,9 @@ def spread(value: Any, labels: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the metrics of a component are made from, all of one moment.
+    """What the metrics of a component are made from, all of one moment."""
 
-    Attributes:
-        snapshot: ``None`` before the first scan has ended.
-    """
-
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = None  # ``None`` before the first scan has ended
 
 
 def metric(

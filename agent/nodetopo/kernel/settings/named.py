@@ -21,18 +21,12 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The config chosen for a node.
+    """The config chosen for a node."""
 
-    Attributes:
-        name: ``None`` for the empty one.
-        path: its file; ``None`` for the empty one.
-        why: the reason for the choice, for people.
-        problem: why the label's config is not used; ``None`` if it is, or without a label.
-    """
-
-    name: str | None
-    path: Path | None
-    why: str
+    name: str | None  # ``None`` for the empty one
+    path: Path | None  # its file; ``None`` for the empty one
+    why: str  # the reason for the choice, for people
+    # Why the label's config is not used; ``None`` if it is, or without a label.
     problem: str | None = None
 
 

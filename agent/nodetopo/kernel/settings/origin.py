@@ -21,17 +21,12 @@ class SettingSource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One value of one setting.
-
-    Attributes:
-        origin: where it was given, for people.
-        is_ours: it was given under our name of the setting, not under NVIDIA's.
-    """
+    """One value of one setting."""
 
     value: Any
-    origin: str
+    origin: str  # where it was given, for people
     place: SettingSource
-    is_ours: bool = False
+    is_ours: bool = False  # it was given under our name of the setting, not under NVIDIA's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +40,10 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContents:
-    """The settings in a configuration file.
+    """The settings in a configuration file."""
 
-    Attributes:
-        ours: under our names, by field; the values are not parsed yet.
-        nvidia: by NVIDIA's name.
-        warnings: a sentence each.
-        is_nvidias: it has NVIDIA's form, with or without settings of ours.
-    """
-
+    # Under our names, by field; the values are not parsed yet.
     ours: Mapping[str, Given] = field(default_factory=dict)
-    nvidia: Mapping[str, Given] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    is_nvidias: bool = False
+    nvidia: Mapping[str, Given] = field(default_factory=dict)  # by NVIDIA's name
+    warnings: tuple[str, ...] = ()  # a sentence each
+    is_nvidias: bool = False  # it has NVIDIA's form, with or without settings of ours

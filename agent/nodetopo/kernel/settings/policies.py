@@ -45,17 +45,13 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPolicies:
-    """Which policy serves which resource.
+    """Which policy serves which resource."""
 
-    Attributes:
-        usual: for every resource that *special* does not name.
-        special: by resource name.
-        families: by the beginning of a resource name, where *special* does not name it; the
-            longest beginning counts.
-    """
-
-    usual: Policy = Policy.BEST
+    usual: Policy = Policy.BEST  # for every resource that *special* does not name
+    # By resource name.
     special: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY, hash=False)
+    # By the beginning of a resource name, where *special* does not name it; the longest beginning
+    # counts.
     families: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY, hash=False)
 
     def policy(self, resource: str) -> Policy:
@@ -118,17 +114,13 @@ def placement(value: object) -> PlacementPolicies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSlicing:
-    """Which resources are offered several times.
+    """Which resources are offered several times."""
 
-    Attributes:
-        replicas: by resource name, 2 or more; a resource that is not in it is not shared.
-        is_renamed: a shared resource is offered as its name with :data:`SHARED_SUFFIX`.
-        fails_requests_greater_than_one: a container that requests two or more replicas is refused,
-            because they would not give it more of a GPU.
-    """
-
+    # By resource name, 2 or more; a resource that is not in it is not shared.
     replicas: Mapping[str, int] = field(default_factory=lambda: _EMPTY, hash=False)
-    is_renamed: bool = False
+    is_renamed: bool = False  # a shared resource is offered as its name with :data:`SHARED_SUFFIX`
+    # A container that requests two or more replicas is refused, because they would not give it more
+    # of a GPU.
     fails_requests_greater_than_one: bool = False
 
     def offered_name(self, resource: str) -> str:

@@ -49,20 +49,14 @@ Apply = Callable[[Settings], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The sources of the settings: flags and environment are fixed, files are reread.
+    """The sources of the settings: flags and environment are fixed, files are reread."""
 
-    Attributes:
-        read: returns the text of a file, or raises :class:`~nodetopo.errors.InputError`.
-        flags: by field name.
-        nvidia_flags: by NVIDIA's name.
-        file: the name of the configuration file; ``None`` for none.
-    """
-
+    # Returns the text of a file, or raises :class:`~nodetopo.errors.InputError`.
     read: Callable[[str], str]
-    flags: Mapping[str, object] = field(default_factory=dict)
-    nvidia_flags: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, object] = field(default_factory=dict)  # by field name
+    nvidia_flags: Mapping[str, str] = field(default_factory=dict)  # by NVIDIA's name
     environment: Mapping[str, str] = field(default_factory=dict)
-    file: str | None = None
+    file: str | None = None  # the name of the configuration file; ``None`` for none
 
     def resolved(
         self, named: Chosen | None = None, fixed: Mapping[str, Given] = MappingProxyType({})

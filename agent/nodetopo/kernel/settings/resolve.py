@@ -60,18 +60,12 @@ _CURE = "`nodetopo run --help` lists all settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """Settings, and the source of each value.
-
-    Attributes:
-        origins: by field name.
-        nvidia: the settings given under NVIDIA's names, by that name.
-        warnings: for a person before the daemon starts, a sentence each.
-    """
+    """Settings, and the source of each value."""
 
     settings: Settings
-    origins: Mapping[str, str]
-    nvidia: Mapping[str, Given]
-    warnings: tuple[str, ...]
+    origins: Mapping[str, str]  # by field name
+    nvidia: Mapping[str, Given]  # the settings given under NVIDIA's names, by that name
+    warnings: tuple[str, ...]  # for a person before the daemon starts, a sentence each
 
     @classmethod
     def of(

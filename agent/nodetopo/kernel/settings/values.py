@@ -34,26 +34,18 @@ NO = ("false", "no", "off", "0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How a setting is read and explained.
-
-    Attributes:
-        group: the title of the group it belongs to, for ``run --help``.
-        choices: empty where any value is accepted.
-        words: out of which a list is made; empty where its items are of another form.
-        is_live: the running daemon takes up a changed value.
-        writes: a switch that lets the daemon write to the API server.
-        before: the setting that follows this one in the help; empty for none.
-    """
+    """How a setting is read and explained."""
 
     read: Callable[[Any], Any]
     help: str
     metavar: str
-    group: str
-    choices: tuple[str, ...] = ()
+    group: str  # the title of the group it belongs to, for ``run --help``
+    choices: tuple[str, ...] = ()  # empty where any value is accepted
+    # Out of which a list is made; empty where its items are of another form.
     words: tuple[str, ...] = ()
-    is_live: bool = False
-    before: str = ""
-    writes: bool = False
+    is_live: bool = False  # the running daemon takes up a changed value
+    before: str = ""  # the setting that follows this one in the help; empty for none
+    writes: bool = False  # a switch that lets the daemon write to the API server
 
 
 def shown(value: object) -> str:

@@ -52,16 +52,11 @@ _INFINITY = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process.
-
-    Attributes:
-        name: last part of its first argument.
-        arguments: those after the first.
-    """
+    """One process."""
 
     pid: int
-    name: str
-    arguments: tuple[str, ...]
+    name: str  # last part of its first argument
+    arguments: tuple[str, ...]  # those after the first
 
 
 def host_processes(procfs: Tree) -> tuple[Process, ...] | None:
@@ -121,15 +116,10 @@ def peer_programs(processes: Iterable[Process]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits that a runtime's configuration gives its containers.
+    """Limits that a runtime's configuration gives its containers."""
 
-    Attributes:
-        memlock_bytes: soft limit; −1 is unlimited, None is not stated.
-        open_files: hard limit.
-    """
-
-    memlock_bytes: int | None = None
-    open_files: int | None = None
+    memlock_bytes: int | None = None  # soft limit; −1 is unlimited, None is not stated
+    open_files: int | None = None  # hard limit
 
 
 def limits_of_spec(spec: Any) -> Limits:

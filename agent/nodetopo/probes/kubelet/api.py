@@ -74,18 +74,14 @@ RETRY_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletApi:
-    """The kubelet at *url*, such as ``https://10.0.0.7:10250``.
-
-    Attributes:
-        token_file: read before each question, since tokens are renewed.
-        ca_file: the authority of the kubelet's certificate; None for the system's authorities.
-        insecure: whether to skip verification of the certificate, which is self-signed unless
-            ``serverTLSBootstrap`` is on; an impostor then gets the token.
-    """
+    """The kubelet at *url*, such as ``https://10.0.0.7:10250``."""
 
     url: str
-    token_file: Path
+    token_file: Path  # read before each question, since tokens are renewed
+    # The authority of the kubelet's certificate; None for the system's authorities.
     ca_file: Path | None = None
+    # Whether to skip verification of the certificate, which is self-signed unless
+    # ``serverTLSBootstrap`` is on; an impostor then gets the token.
     insecure: bool = False
     timeout_s: float = TIMEOUT_S
 

@@ -183,15 +183,11 @@ class Flag:
     Names and types: kubernetes v1.36.3 cmd/kubelet/app/options/options.go
     (AddKubeletConfigFlags); syntax: spf13/pflag, and k8s.io/component-base v0.36.3 cli/flag for
     maps.
-
-    Attributes:
-        name: without dashes in front, with ``-`` for ``_``.
-        origin: ``--name``, and the file that has it where that is not the command line.
     """
 
-    name: str
+    name: str  # without dashes in front, with ``-`` for ``_``
     value: str
-    origin: str
+    origin: str  # ``--name``, and the file that has it where that is not the command line
 
 
 def flags_of(words: Iterable[str], place: str = "") -> tuple[Flag, ...]:

@@ -26,23 +26,16 @@ _RELEASE = re.compile(r"/(v1\.[0-9]{1,3}\.[0-9]{1,3})[-+/]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletProcess:
-    """One running kubelet.
-
-    Attributes:
-        words: its arguments, without the program.
-        directory: the working directory, against which it reads relative paths; None if not
-            visible.
-        embedded_in: the distribution that it is a part of; None for a standalone kubelet.
-        is_inside: whether the process is another program, which has a kubelet in it.
-        version: ``v1.34.1`` if the program's path has it.
-    """
+    """One running kubelet."""
 
     pid: int
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # its arguments, without the program
+    # The working directory, against which it reads relative paths; None if not visible.
     directory: Path | None = None
+    # The distribution that it is a part of; None for a standalone kubelet.
     embedded_in: str | None = None
-    is_inside: bool = False
-    version: str | None = None
+    is_inside: bool = False  # whether the process is another program, which has a kubelet in it
+    version: str | None = None  # ``v1.34.1`` if the program's path has it
 
 
 def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:

@@ -67,22 +67,16 @@ _UNITS = ("etc/systemd/system/{}.service", "etc/systemd/system/{}-agent.service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The files of one kubelet's settings. Paths as the kubelet sees them.
-
-    Attributes:
-        drop_ins: as given, since a slash at its end makes a difference.
-        told_by: the source of the flags, for people.
-        pid: of the process that read them; None without one.
-    """
+    """The files of one kubelet's settings. Paths as the kubelet sees them."""
 
     config: Path | None = None
-    drop_ins: str | None = None
+    drop_ins: str | None = None  # as given, since a slash at its end makes a difference
     flags: tuple[Flag, ...] = ()
-    told_by: str = ""
+    told_by: str = ""  # the source of the flags, for people
     root_directory: str = ROOT
     embedded_in: str | None = None
     version: str | None = None
-    pid: int | None = None
+    pid: int | None = None  # of the process that read them; None without one
 
 
 def find_sources(host: Tree, procfs: Tree) -> Sources:

@@ -10,40 +10,29 @@ from nodetopo.model.probe_issue import ProbeIssue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlReading:
-    """The node as NVML reports it.
-
-    Attributes:
-        cuda_version: (major, minor) of the newest CUDA that the driver runs.
-        confidential_compute: ``None`` if the GPUs lack this mode.
-        gpus: by index; only NVML's fields are filled.
-        nvlinks: by (gpu, link); ``None`` if NVML refused the links of every GPU.
-        pairs: pairs of GPUs with any report by NVML.
-        issues: refusals, probe ``nvml``, in the order of
-            :func:`nodetopo.probes.nvml.session.in_order`.
-        calls: number of NVML calls; equal readings can have different numbers.
-    """
+    """The node as NVML reports it."""
 
     driver_version: str | None = None
     nvml_version: str | None = None
+    # (major, minor) of the newest CUDA that the driver runs.
     cuda_version: tuple[int, int] | None = None
-    confidential_compute: ConfidentialCompute | None = None
-    gpus: tuple[Gpu, ...] = ()
+    confidential_compute: ConfidentialCompute | None = None  # ``None`` if the GPUs lack this mode
+    gpus: tuple[Gpu, ...] = ()  # by index; only NVML's fields are filled
+    # By (gpu, link); ``None`` if NVML refused the links of every GPU.
     nvlinks: tuple[NvLink, ...] | None = None
-    pairs: tuple[ReportedPair, ...] = ()
+    pairs: tuple[ReportedPair, ...] = ()  # pairs of GPUs with any report by NVML
+    # Refusals, probe ``nvml``, in the order of :func:`nodetopo.probes.nvml.session.in_order`.
     issues: tuple[ProbeIssue, ...] = ()
+    # Number of NVML calls; equal readings can have different numbers.
     calls: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One scan of NVML.
-
-    Attributes:
-        answers: the transcript of its calls; empty unless it was requested.
-    """
+    """One scan of NVML."""
 
     reading: NvmlReading
-    answers: str = ""
+    answers: str = ""  # the transcript of its calls; empty unless it was requested
 
 
 def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:

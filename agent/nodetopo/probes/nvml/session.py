@@ -10,17 +10,12 @@ from nodetopo.probes.nvml import values
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The outcome of one call.
+    """The outcome of one call."""
 
-    Attributes:
-        value: ``None`` if there is none.
-        is_absent: the node or its driver lacks the thing itself, which is a fact, not a fault.
-        code: the ``nvmlReturn_t`` if it was not SUCCESS.
-    """
-
-    value: Any = None
+    value: Any = None  # ``None`` if there is none
+    # The node or its driver lacks the thing itself, which is a fact, not a fault.
     is_absent: bool = False
-    code: int | None = None
+    code: int | None = None  # the ``nvmlReturn_t`` if it was not SUCCESS
 
 
 class Session:

@@ -40,14 +40,11 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedLabels:
-    """The labels that a controller adds to pods of one template.
+    """The labels that a controller adds to pods of one template."""
 
-    Attributes:
-        known: those whose values follow from the manifest.
-        keys: the keys and prefixes (with a slash at the end) of all; other values are not known.
-    """
-
+    # Those whose values follow from the manifest.
     known: Mapping[str, str] = field(default_factory=dict)
+    # The keys and prefixes (with a slash at the end) of all; other values are not known.
     keys: tuple[str, ...] = ()
 
     def may_have(self, key: str) -> bool:

@@ -29,20 +29,14 @@ _OPERATORS: Mapping[str, Callable[[str | None, list[Any]], bool]] = MappingProxy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Company:
-    """What decides whether a pod shares its node.
-
-    Attributes:
-        labels: those that are stated, and those that its controller is known to add.
-        terms: its required terms of anti-affinity whose topology is the node.
-        wishes: its required terms of affinity whose topology is the node.
-        added: what its controller adds.
-    """
+    """What decides whether a pod shares its node."""
 
     namespace: str
+    # Those that are stated, and those that its controller is known to add.
     labels: Mapping[str, Any]
-    terms: tuple[Object, ...]
-    wishes: tuple[Object, ...] = ()
-    added: AddedLabels = NOTHING_ADDED
+    terms: tuple[Object, ...]  # its required terms of anti-affinity whose topology is the node
+    wishes: tuple[Object, ...] = ()  # its required terms of affinity whose topology is the node
+    added: AddedLabels = NOTHING_ADDED  # what its controller adds
 
     def refuses(self, other: "Company") -> bool | None:
         """Return whether a term of this pod keeps *other* off its node.
@@ -84,14 +78,11 @@ class Company:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The pods that a term selects.
-
-    Attributes:
-        wanted: expressions on labels, all of which a pod must meet: key, operator, values.
-    """
+    """The pods that a term selects."""
 
     namespaces: list[Any]
     has_all_namespaces: bool
+    # Expressions on labels, all of which a pod must meet: key, operator, values.
     wanted: tuple[tuple[str, Any, Any], ...]
 
     def takes(self, other: Company) -> bool | None:

@@ -70,43 +70,29 @@ def with_cgroups(sysfs: Root, pods: tuple[Pod, ...], uids: Uids | None = None) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDirectory:
-    """The directory of one pod.
+    """The directory of one pod."""
 
-    Attributes:
-        qos_class: from its parent; a Guaranteed pod is directly below the root.
-        containers: the directories in it, the sandbox's among them, relative to the hierarchy that
-            has CPU sets.
-    """
-
-    qos_class: QosClass
+    qos_class: QosClass  # from its parent; a Guaranteed pod is directly below the root
+    # The directories in it, the sandbox's among them, relative to the hierarchy that has CPU sets.
     containers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDirectories:
-    """The directories of all pods.
+    """The directories of all pods."""
 
-    Attributes:
-        by_uid: UID of the pod → its directory.
-        by_id: id of the container → UID of its pod, and its directory.
-    """
-
-    by_uid: Mapping[str, PodDirectory]
-    by_id: Mapping[str, tuple[str, str]]
+    by_uid: Mapping[str, PodDirectory]  # UID of the pod → its directory
+    by_id: Mapping[str, tuple[str, str]]  # id of the container → UID of its pod, and its directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The settings of one cgroup; None if unreadable.
-
-    Attributes:
-        is_least: whether it has the minimum weight, like sandboxes.
-    """
+    """The settings of one cgroup; None if unreadable."""
 
     cpuset: CpuSet | None
     memory_nodes: tuple[int, ...] | None
     throttled: int | None
-    is_least: bool
+    is_least: bool  # whether it has the minimum weight, like sandboxes
 
 
 def _with_cgroups(cgroups: "Cgroups", directories: PodDirectories, pod: Pod, uids: Uids) -> Pod:

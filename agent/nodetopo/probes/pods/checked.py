@@ -61,17 +61,11 @@ _CONTROLLER_COUNTS = ("replicas", "minReadySeconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """The API server's facts about one of its kinds.
+    """The API server's facts about one of its kinds."""
 
-    Attributes:
-        api: the ``apiVersion``.
-        policies: restart policies that its pods can have.
-        spec: the path of the object that has the template.
-    """
-
-    api: str
-    policies: tuple[str, ...] = _ANY
-    spec: str = "spec"
+    api: str  # the ``apiVersion``
+    policies: tuple[str, ...] = _ANY  # restart policies that its pods can have
+    spec: str = "spec"  # the path of the object that has the template
 
 
 _CRON_SPEC = "spec.jobTemplate.spec"

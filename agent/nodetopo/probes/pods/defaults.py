@@ -23,13 +23,10 @@ AFTERWARDS_SINCE: Release = (1, 37)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """The defaults of one LimitRange.
-
-    Attributes:
-        requests, limits: resource → amount, in the units of a container.
-    """
+    """The defaults of one LimitRange."""
 
     namespace: str
+    # requests, limits: resource → amount, in the units of a container.
     requests: Mapping[str, int]
     limits: Mapping[str, int]
 

@@ -68,20 +68,14 @@ _SHOWN, _KINDS_SHOWN = 63, 3
 
 @dataclass(slots=True, kw_only=True)
 class _Planned:
-    """A pod that a document would create.
-
-    Attributes:
-        stated: its amounts as :mod:`nodetopo.probes.pods.resources` checks them, not yet completed.
-        path: where in the document it is.
-        title: of the document.
-        company: which pods it shares a node with.
-    """
+    """A pod that a document would create."""
 
     pod: Pod
+    # Its amounts as :mod:`nodetopo.probes.pods.resources` checks them, not yet completed.
     stated: Pod
-    path: str
-    title: str = ""
-    company: Company
+    path: str  # where in the document it is
+    title: str = ""  # of the document
+    company: Company  # which pods it shares a node with
 
 
 @dataclass(slots=True)
@@ -95,17 +89,11 @@ class _Contents:
 
 
 class Manifest(NamedTuple):
-    """The pods of a manifest.
+    """The pods of a manifest."""
 
-    Attributes:
-        pods: one for each pod template.
-        companies: by the position of the pod.
-        warnings: what the manifest loses on its way to the API server; sentences.
-    """
-
-    pods: tuple[Pod, ...]
-    companies: tuple[Company, ...]
-    warnings: tuple[str, ...]
+    pods: tuple[Pod, ...]  # one for each pod template
+    companies: tuple[Company, ...]  # by the position of the pod
+    warnings: tuple[str, ...]  # what the manifest loses on its way to the API server; sentences
 
     def are_apart(self, one: int, other: int) -> bool:
         """Return whether anti-affinity keeps two pods, or replicas of one, off one node.
@@ -277,18 +265,12 @@ def _refuse_hidden_pods(document: Object, kind: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A pod template, or the pod itself.
+    """A pod template, or the pod itself."""
 
-    Attributes:
-        path: where it is in the document.
-        role: of its pods; empty if the document has only one kind of pod.
-        replicas: number of pods in the document; None if missing.
-    """
-
-    path: str
+    path: str  # where it is in the document
     content: Object
-    role: str
-    replicas: int | None
+    role: str  # of its pods; empty if the document has only one kind of pod
+    replicas: int | None  # number of pods in the document; None if missing
 
 
 def _planned(
@@ -339,18 +321,12 @@ def _planned(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One object on the way down to a template.
+    """One object on the way down to a template."""
 
-    Attributes:
-        pattern: its path with ``[]`` and ``{}``, as a :class:`TemplatePlace` writes it.
-        path: its real path.
-        key: its key in a map.
-    """
-
-    pattern: str
-    path: str
+    pattern: str  # its path with ``[]`` and ``{}``, as a :class:`TemplatePlace` writes it
+    path: str  # its real path
     content: Any
-    key: str = ""
+    key: str = ""  # its key in a map
 
 
 def templates(document: Object, place: TemplatePlace) -> Iterator[Template]:

@@ -110,15 +110,11 @@ def _containers(annotations: Object, spec: Object, status: Object) -> Iterator[C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatus:
-    """The status of one container.
+    """The status of one container."""
 
-    Attributes:
-        id: as its runtime names it; None unless it runs.
-        unhealthy: devices that are not healthy; None where the API server does not say
-            (feature gate ``ResourceHealthStatus``).
-    """
-
-    id: str | None = None
+    id: str | None = None  # as its runtime names it; None unless it runs
+    # Devices that are not healthy; None where the API server does not say (feature gate
+    # ``ResourceHealthStatus``).
     unhealthy: tuple[str, ...] | None = None
 
 
@@ -128,15 +124,10 @@ ShmLimit = tuple[SharedMemory, int | None]
 
 @dataclass(frozen=True, slots=True)
 class PodSharedMemory:
-    """A pod's volumes for ``/dev/shm``.
+    """A pod's volumes for ``/dev/shm``."""
 
-    Attributes:
-        unmounted: for containers without a mount there.
-        volumes: name of the volume → its kind.
-    """
-
-    unmounted: ShmLimit = (SharedMemory.DEFAULT, None)
-    volumes: Mapping[str, ShmLimit] = field(default_factory=dict)
+    unmounted: ShmLimit = (SharedMemory.DEFAULT, None)  # for containers without a mount there
+    volumes: Mapping[str, ShmLimit] = field(default_factory=dict)  # name of the volume → its kind
 
 
 def _container(

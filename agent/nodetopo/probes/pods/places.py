@@ -11,22 +11,17 @@ class TemplatePlace:
 
     A path names fields from the document down; a trailing ``[]`` stands for each item of a list,
     ``{}`` for each value of a map.
-
-    Attributes:
-        template: the path of the template.
-        counts: paths whose product is the number of pods; each begins with fields of *template*. A
-            missing one counts as one.
-        role: of the pods, after the document's name: a word, or with a leading dot the field next
-            to the template, or above it, that names them. For a map's values, its keys.
-        leader: a template next to this one that takes one pod of the last count.
-        is_optional: whether it can be missing.
     """
 
-    template: str
+    template: str  # the path of the template
+    # Paths whose product is the number of pods; each begins with fields of *template*. A missing
+    # one counts as one.
     counts: tuple[str, ...] = ()
+    # Of the pods, after the document's name: a word, or with a leading dot the field next to the
+    # template, or above it, that names them. For a map's values, its keys.
     role: str = ""
-    leader: str = ""
-    is_optional: bool = False
+    leader: str = ""  # a template next to this one that takes one pod of the last count
+    is_optional: bool = False  # whether it can be missing
 
 
 _REPLICATED = TemplatePlace(template="spec.template", counts=("spec.replicas",))

@@ -150,20 +150,15 @@ def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuModel:
-    """The CPU's make; ``None`` for facts that the architecture does not print.
-
-    Attributes:
-        model: of arm64 the names of its kinds of core, joined by `` + ``; an unknown part stays
-            ``0xd4f``.
-        family, model_number: of x86, decimal as printed there.
-        is_virtual: of x86, whether the flag ``hypervisor`` is set.
-    """
+    """The CPU's make; ``None`` for facts that the architecture does not print."""
 
     vendor: str | None = None
+    # Of arm64 the names of its kinds of core, joined by `` + ``; an unknown part stays ``0xd4f``.
     model: str | None = None
+    # family, model_number: of x86, decimal as printed there.
     family: int | None = None
     model_number: int | None = None
-    is_virtual: bool | None = None
+    is_virtual: bool | None = None  # of x86, whether the flag ``hypervisor`` is set
 
 
 def parse_cpuinfo(text: str) -> CpuModel:

@@ -32,32 +32,23 @@ PRODUCT_NAME = "class/dmi/id/product_name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """Where the node's trees are seen from here.
-
-    Attributes:
-        host: the host's root directory, for the kubelet's files.
-    """
+    """Where the node's trees are seen from here."""
 
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
-    host: Path = Path("/")
+    host: Path = Path("/")  # the host's root directory, for the kubelet's files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The GPUs on the PCI bus, which NVML's are joined with.
+    """The GPUs on the PCI bus, which NVML's are joined with."""
 
-    Attributes:
-        listed: with any driver; ``None`` if no bus can be read.
-        others: the unrequested ones of them, with the bound driver; a GPU whose device node this
-            container lacks is left out.
-        placed: the requested GPUs that are present.
-        memory_nodes: the NUMA node that a GPU's own memory is, where it is one.
-    """
-
-    listed: tuple[PciAddress, ...] | None
+    listed: tuple[PciAddress, ...] | None  # with any driver; ``None`` if no bus can be read
+    # The unrequested ones of them, with the bound driver; a GPU whose device node this container
+    # lacks is left out.
     others: Mapping[PciAddress, str | None]
-    placed: Mapping[PciAddress, PlacedFunction]
+    placed: Mapping[PciAddress, PlacedFunction]  # the requested GPUs that are present
+    # The NUMA node that a GPU's own memory is, where it is one.
     memory_nodes: Mapping[PciAddress, int]
 
 

@@ -75,18 +75,13 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Express:
-    """The PCI Express capability of a function.
+    """The PCI Express capability of a function."""
 
-    Attributes:
-        kind: ``None`` unless it is a bridge.
-        max_payload, max_read_request: bytes; ``None`` for a reserved code.
-        relaxed_ordering: whether the function can request it.
-    """
-
-    kind: BridgeKind | None
+    kind: BridgeKind | None  # ``None`` unless it is a bridge
+    # max_payload, max_read_request: bytes; ``None`` for a reserved code.
     max_payload: int | None
     max_read_request: int | None
-    relaxed_ordering: bool
+    relaxed_ordering: bool  # whether the function can request it
 
 
 def express(config: bytes) -> Express | None:

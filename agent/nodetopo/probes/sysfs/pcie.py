@@ -79,17 +79,12 @@ _TEXT_BYTES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedFunction:
-    """One PCI function.
-
-    Attributes:
-        path: ``None`` if its real path has no host bridge.
-        numa_node: its own, else the nearest bridge's above, else the only node that holds all CPUs
-            near it.
-    """
+    """One PCI function."""
 
     address: PciAddress
-    path: PciPath | None
+    path: PciPath | None  # ``None`` if its real path has no host bridge
     facts: PciFunction
+    # Its own, else the nearest bridge's above, else the only node that holds all CPUs near it.
     numa_node: int | None = None
 
 

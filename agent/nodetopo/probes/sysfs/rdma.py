@@ -47,19 +47,15 @@ _NUMBERED = re.compile(r"([a-z]+)([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaReading:
-    """A node's RDMA devices; its parts as in the snapshot.
+    """A node's RDMA devices; its parts as in the snapshot."""
 
-    Attributes:
-        hcas: as the kernel registered them; software devices last. Without any it is an empty
-            tuple; ``None`` only if the list could not be read.
-        management_hcas: HCAs of the NVLink fabric, which are not in *hcas*.
-        issues: by subject.
-    """
-
+    # As the kernel registered them; software devices last. Without any it is an empty tuple;
+    # ``None`` only if the list could not be read.
     hcas: tuple[Hca, ...] | None = None
     data_directs: tuple[DataDirect, ...] | None = None
+    # HCAs of the NVLink fabric, which are not in *hcas*.
     management_hcas: tuple[Hca, ...] | None = None
-    issues: tuple[ProbeIssue, ...] = ()
+    issues: tuple[ProbeIssue, ...] = ()  # by subject
 
 
 def read_rdma(sysfs: Root, tree: PciTree, *, counters: bool = False) -> RdmaReading:

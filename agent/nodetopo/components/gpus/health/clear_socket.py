@@ -54,20 +54,14 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearAnswer:
-    """The answer of one daemon: either *gpus* or a *problem*.
+    """The answer of one daemon: either *gpus* or a *problem*."""
 
-    Attributes:
-        gpus: those that the request named.
-        is_saved: whether the change outlives the daemon's process.
-        problem, cure: why nothing was changed; ``None`` after a success.
-        is_input: the problem is the request, not the node.
-    """
-
-    gpus: Annotated[tuple[ClearedGpu, ...], Count(0, MAX_GPUS)] = ()
-    is_saved: bool = True
+    gpus: Annotated[tuple[ClearedGpu, ...], Count(0, MAX_GPUS)] = ()  # those that the request named
+    is_saved: bool = True  # whether the change outlives the daemon's process
+    # problem, cure: why nothing was changed; ``None`` after a success.
     problem: str | None = None
     cure: str | None = None
-    is_input: bool = False
+    is_input: bool = False  # the problem is the request, not the node
 
 
 class ClearServer:

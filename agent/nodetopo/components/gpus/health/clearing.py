@@ -32,50 +32,33 @@ error for ``GPU1``."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearRequest:
-    """A request to end the verdicts on GPUs.
+    """A request to end the verdicts on GPUs."""
 
-    Attributes:
-        gpus: names: index, ``GPU3``, UUID or its beginning, PCI address, or :data:`EVERY`.
-        is_dry_run: change nothing, and answer what would change.
-        is_confirmed: the operator confirmed what a mistake would make expensive.
-    """
-
+    # Names: index, ``GPU3``, UUID or its beginning, PCI address, or :data:`EVERY`.
     gpus: Annotated[tuple[str, ...], Count(1, MAX_GPUS)]
-    is_dry_run: bool = False
-    is_confirmed: bool = False
+    is_dry_run: bool = False  # change nothing, and answer what would change
+    is_confirmed: bool = False  # the operator confirmed what a mistake would make expensive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidFault:
-    """A fault for a person.
-
-    Attributes:
-        said: with its way of healing, as a sentence without its full stop.
-    """
+    """A fault for a person."""
 
     reason: str
     kind: HealthClass
-    said: str
+    said: str  # with its way of healing, as a sentence without its full stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearedGpu:
-    """One GPU before and after a request.
+    """One GPU before and after a request."""
 
-    Attributes:
-        uuid: :attr:`nodetopo.model.gpu.Gpu.id`.
-        name: ``GPU<index>``; ``None`` for a GPU that was never listed in this boot.
-        faults: before the request.
-        left: those that the GPU still reports.
-        is_healthy: whether the kubelet may hand it out afterwards.
-    """
-
-    uuid: str
-    name: str | None
+    uuid: str  # :attr:`nodetopo.model.gpu.Gpu.id`
+    name: str | None  # ``GPU<index>``; ``None`` for a GPU that was never listed in this boot
     pci: PciAddress | None
-    faults: tuple[SaidFault, ...]
-    left: tuple[SaidFault, ...]
-    is_healthy: bool
+    faults: tuple[SaidFault, ...]  # before the request
+    left: tuple[SaidFault, ...]  # those that the GPU still reports
+    is_healthy: bool  # whether the kubelet may hand it out afterwards
 
     @property
     def label(self) -> str:
@@ -85,15 +68,10 @@ class ClearedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clearing:
-    """The effect of one request.
+    """The effect of one request."""
 
-    Attributes:
-        state: the state to go on with, before the scan counts.
-        gpus: the GPUs that the request named, in its order.
-    """
-
-    state: HealthState
-    gpus: tuple[ClearedGpu, ...]
+    state: HealthState  # the state to go on with, before the scan counts
+    gpus: tuple[ClearedGpu, ...]  # the GPUs that the request named, in its order
 
 
 def clearing(

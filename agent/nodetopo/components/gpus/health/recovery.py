@@ -16,16 +16,11 @@ NONE = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryAction:
-    """A recovery action that the driver can request.
-
-    Attributes:
-        reason: CamelCase, as :attr:`nodetopo.model.gpu_health.GpuHealth.reason`.
-        said: the rest of a sentence that begins "the driver asks".
-    """
+    """A recovery action that the driver can request."""
 
     number: int
-    reason: str
-    said: str
+    reason: str  # CamelCase, as :attr:`nodetopo.model.gpu_health.GpuHealth.reason`
+    said: str  # the rest of a sentence that begins "the driver asks"
     kind: HealthClass
 
 

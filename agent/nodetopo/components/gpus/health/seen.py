@@ -33,24 +33,17 @@ and says nothing about other faults: they heal meanwhile."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A GPU in one snapshot.
+    """A GPU in one snapshot."""
 
-    Attributes:
-        gpu: NVML's facts; ``None`` without a reading that lists the GPU.
-        began: the start of the scan, which proves nothing about later events.
-        is_fresh: the snapshot holds a reading of NVML made for it.
-        on_bus: whether the PCI bus shows the GPU; ``None`` if unknown.
-        links, down_links: numbers of its active and inactive NVLinks, without those of unknown
-            state. ``None`` where no links were read.
-        missing_lanes: the lanes of its PCIe link and how many it could have, where these are more.
-    """
-
-    gpu: Gpu | None
-    began: float
-    is_fresh: bool
-    on_bus: bool | None
+    gpu: Gpu | None  # NVML's facts; ``None`` without a reading that lists the GPU
+    began: float  # the start of the scan, which proves nothing about later events
+    is_fresh: bool  # the snapshot holds a reading of NVML made for it
+    on_bus: bool | None  # whether the PCI bus shows the GPU; ``None`` if unknown
+    # links, down_links: numbers of its active and inactive NVLinks, without those of unknown state.
+    # ``None`` where no links were read.
     links: int | None = None
     down_links: int = 0
+    # The lanes of its PCIe link and how many it could have, where these are more.
     missing_lanes: tuple[int, int] | None = None
 
     @property

@@ -40,23 +40,17 @@ class Heal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A fault of a GPU.
+    """A fault of a GPU."""
 
-    Attributes:
-        reason: CamelCase, unique in its GPU.
-        said: a description, as a sentence without its full stop.
-        first, last: times of the first and the latest occurrence.
-        xid: the code, if an XID reported the fault.
-        sound_since: the first look of an unbroken series with evidence of recovery.
-    """
-
-    reason: str
-    said: str
+    reason: str  # CamelCase, unique in its GPU
+    said: str  # a description, as a sentence without its full stop
     kind: HealthClass
     heal: Heal
+    # first, last: times of the first and the latest occurrence.
     first: float
     last: float
-    xid: int | None = None
+    xid: int | None = None  # the code, if an XID reported the fault
+    # The first look of an unbroken series with evidence of recovery.
     sound_since: float | None = None
 
     @property
@@ -67,50 +61,34 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The last occurrences of one XID on one GPU.
-
-    Attributes:
-        since: when the time began in which more of the same are no new occurrence.
-        repeats: the occurrences that count as repeated, oldest first.
-    """
+    """The last occurrences of one XID on one GPU."""
 
     xid: int
-    since: float
-    repeats: tuple[float, ...] = ()
+    since: float  # when the time began in which more of the same are no new occurrence
+    repeats: tuple[float, ...] = ()  # the occurrences that count as repeated, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRecord:
-    """One GPU.
+    """One GPU."""
 
-    Attributes:
-        name: ``GPU<index>``; ``None`` for a GPU known only from events.
-        is_listed: NVML has listed it in this boot.
-        was_on_bus: the PCI bus has shown it in this boot.
-        links: most active NVLinks seen in this boot, MIG mode apart.
-        action, volatile: recovery action and uncorrectable errors last reported by the driver.
-        pending: reasons of faults for changes that awaited a reset in the driver's last report.
-        shown_at: the begin of the last scan that reported all of these, or of the process that took
-            them from a file; ``None`` before both.
-        reset_at: a time that the last reset followed.
-        faults: by reason.
-        falls: when it turned Unhealthy, oldest first.
-        windows: by XID.
-    """
-
-    name: str | None = None
+    name: str | None = None  # ``GPU<index>``; ``None`` for a GPU known only from events
     pci: PciAddress | None = None
-    is_listed: bool = False
-    was_on_bus: bool = False
-    links: int = 0
+    is_listed: bool = False  # NVML has listed it in this boot
+    was_on_bus: bool = False  # the PCI bus has shown it in this boot
+    links: int = 0  # most active NVLinks seen in this boot, MIG mode apart
+    # action, volatile: recovery action and uncorrectable errors last reported by the driver.
     action: int | None = None
     volatile: int | None = None
+    # Reasons of faults for changes that awaited a reset in the driver's last report.
     pending: tuple[str, ...] = ()
+    # The begin of the last scan that reported all of these, or of the process that took them from a
+    # file; ``None`` before both.
     shown_at: float | None = None
-    reset_at: float | None = None
-    faults: tuple[Fault, ...] = ()
-    falls: tuple[float, ...] = ()
-    windows: tuple[Window, ...] = ()
+    reset_at: float | None = None  # a time that the last reset followed
+    faults: tuple[Fault, ...] = ()  # by reason
+    falls: tuple[float, ...] = ()  # when it turned Unhealthy, oldest first
+    windows: tuple[Window, ...] = ()  # by XID
 
     @property
     def is_healthy(self) -> bool:
@@ -124,44 +102,29 @@ class GpuRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlRecord:
-    """The state of NVML as a whole.
+    """The state of NVML as a whole."""
 
-    Attributes:
-        trouble, code, since: the problem and the time without readings; ``None`` without one.
-        trouble_since: when this process first saw the current *trouble*.
-        cause: for a person.
-        unanswered: consecutive unanswered attempts.
-        failures: the counter at the last look, to detect new attempts.
-        shows_gpus: the PCI bus shows GPUs, so that NVML should.
-        reason: of the verdict that all GPUs are Unhealthy; ``None`` without one.
-        back_since: the first reading after that verdict.
-        fresh_at: when a container restart was last requested.
-        wants_fresh: a container restart is requested now.
-    """
-
+    # trouble, code, since: the problem and the time without readings; ``None`` without one.
     trouble: NvmlTrouble | None = None
     code: int | None = None
     since: float | None = None
-    trouble_since: float | None = None
-    cause: str | None = None
-    unanswered: int = 0
-    failures: int = 0
-    shows_gpus: bool = False
-    reason: str | None = None
-    back_since: float | None = None
-    fresh_at: float | None = None
-    wants_fresh: bool = False
+    trouble_since: float | None = None  # when this process first saw the current *trouble*
+    cause: str | None = None  # for a person
+    unanswered: int = 0  # consecutive unanswered attempts
+    failures: int = 0  # the counter at the last look, to detect new attempts
+    shows_gpus: bool = False  # the PCI bus shows GPUs, so that NVML should
+    reason: str | None = None  # of the verdict that all GPUs are Unhealthy; ``None`` without one
+    back_since: float | None = None  # the first reading after that verdict
+    fresh_at: float | None = None  # when a container restart was last requested
+    wants_fresh: bool = False  # a container restart is requested now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthState:
-    """Everything that verdicts rest on.
+    """Everything that verdicts rest on."""
 
-    Attributes:
-        boot_id: the boot that the times belong to; ``None`` where the kernel did not say.
-        gpus: by :attr:`nodetopo.model.gpu.Gpu.id`.
-    """
-
+    # The boot that the times belong to; ``None`` where the kernel did not say.
     boot_id: str | None = None
+    # By :attr:`nodetopo.model.gpu.Gpu.id`.
     gpus: Mapping[str, GpuRecord] = field(default_factory=dict)
     nvml: NvmlRecord = NvmlRecord()

@@ -36,16 +36,12 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredLabels:
-    """The labels and annotations of a node, from one scan and one set of rules.
+    """The labels and annotations of a node, from one scan and one set of rules."""
 
-    Attributes:
-        labels: value by key.
-        unread: keys missing from *labels* because their facts were not read; published ones stay.
-        annotations: of the Node, value by key; ``None`` leaves the existing ones.
-    """
-
-    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)  # value by key
+    # Keys missing from *labels* because their facts were not read; published ones stay.
     unread: frozenset[str] = field(default_factory=frozenset)
+    # Of the Node, value by key; ``None`` leaves the existing ones.
     annotations: Mapping[str, str] | None = None
 
 
@@ -55,23 +51,16 @@ NOTHING = DesiredLabels(annotations=_NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChanges:
-    """The differences between an output and the desired labels; true if a write is needed.
+    """The differences between an output and the desired labels; true if a write is needed."""
 
-    Attributes:
-        added: missing labels.
-        changed: key → present value and wanted value.
-        removed: our labels to remove.
-        kept: our labels that are not wanted, but stay: their absence is not proven yet.
-        is_there: whether the output holds anything of ours.
-        is_stale: whether a write is needed for other reasons than labels.
-    """
-
-    added: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)  # missing labels
+    # Key → present value and wanted value.
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    removed: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)  # our labels to remove
+    # Our labels that are not wanted, but stay: their absence is not proven yet.
     kept: Mapping[str, str] = field(default_factory=dict)
-    is_there: bool = False
-    is_stale: bool = False
+    is_there: bool = False  # whether the output holds anything of ours
+    is_stale: bool = False  # whether a write is needed for other reasons than labels
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed or self.is_stale)

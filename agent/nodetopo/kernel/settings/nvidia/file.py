@@ -60,17 +60,11 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaFile:
-    """The settings in NVIDIA's file.
+    """The settings in NVIDIA's file."""
 
-    Attributes:
-        given: by NVIDIA's name.
-        ours: the value of the key :data:`OURS`; ``None`` without it.
-        warnings: for a person, a sentence each.
-    """
-
-    given: Mapping[str, Given]
-    ours: Value | None
-    warnings: tuple[str, ...]
+    given: Mapping[str, Given]  # by NVIDIA's name
+    ours: Value | None  # the value of the key :data:`OURS`; ``None`` without it
+    warnings: tuple[str, ...]  # for a person, a sentence each
 
 
 def joined(

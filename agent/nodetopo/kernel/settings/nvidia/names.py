@@ -26,27 +26,19 @@ class ValueKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A setting of NVIDIA's device plugin.
-
-    Attributes:
-        flags: without the dashes, the usual one first.
-        variables: of the environment; the first that is set counts.
-        path: in the file of ``version: v1``, ``None`` where that has no such key.
-        words: valid values of a :attr:`ValueKind.WORD` and of each of :attr:`ValueKind.WORDS`.
-        ours: our settings that it sets, by field.
-        agrees: values of a setting without ``ours`` that need no remark, because they match what
-            happens anyway; ``None`` for all values.
-        instead: the behaviour used instead.
-    """
+    """A setting of NVIDIA's device plugin."""
 
     kind: ValueKind
-    flags: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    path: str | None = None
+    flags: tuple[str, ...] = ()  # without the dashes, the usual one first
+    variables: tuple[str, ...] = ()  # of the environment; the first that is set counts
+    path: str | None = None  # in the file of ``version: v1``, ``None`` where that has no such key
+    # Valid values of a :attr:`ValueKind.WORD` and of each of :attr:`ValueKind.WORDS`.
     words: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()  # our settings that it sets, by field
+    # Values of a setting without ``ours`` that need no remark, because they match what happens
+    # anyway; ``None`` for all values.
     agrees: tuple[object, ...] | None = ()
-    instead: str = ""
+    instead: str = ""  # the behaviour used instead
 
     @property
     def name(self) -> str:
