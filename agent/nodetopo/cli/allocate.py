@@ -159,11 +159,7 @@ def device_ids(
 
 
 def _request(snapshot: Snapshot, args: Namespace, policy: Policy) -> Request:
-    """Return the request that *args* hold.
-
-    Raises:
-        InputError: a device is unknown, or the bandwidth table cannot be used.
-    """
+    """Return the request that *args* hold."""
     rules = _rules(snapshot, args, policy)
     devices = _devices(snapshot, args)
     allocator: DeviceAllocator
@@ -208,11 +204,7 @@ def _offered(snapshot: Snapshot, devices: Mapping[str, str], *, is_mig: bool) ->
 
 
 def _rules(snapshot: Snapshot, args: Namespace, policy: Policy) -> Rules:
-    """Return the rules of *args*; a note tells how much of the node a bandwidth table covers.
-
-    Raises:
-        InputError: the table cannot be used, or the model needs one.
-    """
+    """Return the rules of *args*; a note tells how much of the node a bandwidth table covers."""
     model, name = Model(args.bandwidth_model), args.bandwidth_table
     if name is None:
         if model is Model.TABLE:
@@ -226,11 +218,7 @@ def _rules(snapshot: Snapshot, args: Namespace, policy: Policy) -> Rules:
 
 
 def _devices(snapshot: Snapshot, args: Namespace) -> Mapping[str, str]:
-    """Return the GPU id by device id: whole GPUs, replicas, or the MIG instances of a profile.
-
-    Raises:
-        InputError: too many replicas, or no instance has the profile.
-    """
+    """Return the GPU id by device id: whole GPUs, replicas, or the MIG instances of a profile."""
     if args.mig is None:
         gpus = usable(snapshot)
         if args.replicas is None:
@@ -258,11 +246,7 @@ def _devices(snapshot: Snapshot, args: Namespace) -> Mapping[str, str]:
 
 
 def _allocation(request: Request, best: Allocation, args: Namespace) -> Answer:
-    """Return the best set in all formats, with the set of ``--why-not`` if there is one.
-
-    Raises:
-        InputError: the request could not be met with that set.
-    """
+    """Return the best set in all formats, with the set of ``--why-not`` if there is one."""
     other = _other(request, args)
     plain = {"schema": SCHEMA, **best.to_plain()}
     short = f"{request.names(best.chosen)}\n"
@@ -349,11 +333,7 @@ def _plain_set(allocation: Allocation) -> dict[str, Any]:
 
 
 def _comparison(request: Request, ours: Allocation, args: Namespace) -> Answer:
-    """Compare our choice with NVIDIA's policy on the GPUs in the given order.
-
-    Raises:
-        InputError: the policy is not imitated for these GPUs.
-    """
+    """Compare our choice with NVIDIA's policy on the GPUs in the given order."""
     chosen: tuple[str | None, ...] = ()  # in NVIDIA's order; `None` is a device that does not exist
     theirs: Allocation | None = None
     crash: str | None = None

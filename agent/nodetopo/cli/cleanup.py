@@ -31,12 +31,7 @@ def run(args: Namespace) -> int:
 
 
 def _outputs(args: Namespace) -> Iterator[LabelOutput]:
-    """Yield each place to clean.
-
-    Raises:
-        InputError: flags that contradict each other, or an unknown output.
-        ApiUnavailable: the Nodes cannot be listed.
-    """
+    """Yield each place to clean."""
     # Loads structlog and the API client.
 
     asked = resolved(args)

@@ -96,11 +96,7 @@ def _merged(answers: Iterable[ClearAnswer]) -> Sequence[ClearedGpu]:
 
 
 def _in_file(path: Path, request: ClearRequest) -> _Done:
-    """Change the file of a node on which no daemon runs.
-
-    Raises:
-        UnreadableError: there is no such file, or it is not understood, or cannot be written.
-    """
+    """Change the file of a node on which no daemon runs."""
     file = health_document(path)
     saved = file.read()
     if saved.content is None:

@@ -55,9 +55,6 @@ def each_object(
         what: an object that *reader* expects, such as ``a Node``, for its errors.
         read: gets the object's path in the file, and the object; raises DecodeError with a path
             from the file on.
-
-    Raises:
-        InputError: unreadable, too large, too deep, neither JSON nor YAML, or refused by *read*.
     """
     text = read_text(name, most=MAX_JSON_BYTES)
     with progress(f"reading {name}"), reading(name, text[:LOOKED_AT], reader, _CURE):
@@ -128,13 +125,7 @@ def _yaml(text: str) -> list[Any]:
 
 
 def load_nodes(args: Namespace) -> tuple[ClusterNode, ...]:
-    """Return the Nodes selected by the flags, by name.
-
-    Raises:
-        NothingFound: there is no Node at all.
-        InputError: the file or the selector cannot be used, or the selector leaves no Node.
-        ApiUnavailable: the API server cannot be asked.
-    """
+    """Return the Nodes selected by the flags, by name."""
     wanted = selector(args.selector)
     if args.nodes is None:
         nodes = server(args).nodes(str(wanted))

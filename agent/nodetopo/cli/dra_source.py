@@ -21,11 +21,7 @@ _READERS = {"ResourceSlice": Reader.SLICES, "ResourceClaim": Reader.CLAIMS}
 
 
 def read_objects(name: str, kind: str) -> tuple[Object, ...]:
-    """Return the objects of *kind* in the file *name*, as ``kubectl get … -o json`` prints them.
-
-    Raises:
-        InputError: the file cannot be used, or holds anything else.
-    """
+    """Return the objects of *kind* in the file *name*, as ``kubectl get … -o json`` prints them."""
 
     def read(at: str, item: Object) -> Object:
         if item.get("kind") != kind:

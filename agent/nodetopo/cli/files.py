@@ -37,11 +37,7 @@ def read_text(name: str, *, most: int = MAX_BYTES) -> str:
 
 
 def read_snapshot_text(name: str) -> str:
-    """Return the text of the snapshot *name*, also where it is in an archive of ``support``.
-
-    Raises:
-        InputError: as of :func:`read_text`, or the archive cannot be used.
-    """
+    """Return the text of the snapshot *name*, also where it is in an archive of ``support``."""
     content = _read(name, MAX_BYTES)
     if not content.startswith(b"\x1f\x8b"):  # gzip, which no text begins as
         return _text(name, content)
@@ -78,11 +74,7 @@ def reading(
 
 
 def refuse_other(name: str, text: str, reader: "Reader | None") -> None:
-    """Raise for a *text* that *reader* does not take and whose form is known.
-
-    Raises:
-        InputError: with the form, and the command that takes it.
-    """
+    """Raise for a *text* that *reader* does not take and whose form is known."""
     from nodetopo.formats.signatures import other_form  # noqa: PLC0415 - only errors
 
     form = other_form(text, reader)

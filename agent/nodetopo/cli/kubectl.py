@@ -126,11 +126,7 @@ def complete(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str], *, is_whole: bool = True) -> _Call:
-    """Return the parsed *argv*; without a word, unless it is part of a line, it asks for help.
-
-    Raises:
-        InputError: a flag is unknown or lacks its value.
-    """
+    """Return the parsed *argv*; without a word, unless it is part of a line, it asks for help."""
     call, rest = _Call(), list(argv)
     names = {
         "--context": "context",
@@ -180,13 +176,7 @@ def _run_here(call: _Call, command: str, rest: Sequence[str]) -> int:
 
 
 def _replace_by_kubectl(call: _Call, node: str, words: Sequence[str]) -> None:
-    """Run *words* in the agent's pod on *node*.
-
-    Raises:
-        InputError: a file cannot be used.
-        UnreadableError: there is no such pod, or no ``kubectl``.
-        ApiUnavailable: the API server cannot be asked.
-    """
+    """Run *words* in the agent's pod on *node*."""
     sent, source = _with_input(words)
     sent, target = _with_output(sent)
     pod = _agent_pod(call, node)
@@ -218,11 +208,7 @@ def _replace_by_kubectl(call: _Call, node: str, words: Sequence[str]) -> None:
 
 
 def _with_input(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return *words* with ``-`` for a file on this machine, and that file.
-
-    Raises:
-        InputError: more than one file is named.
-    """
+    """Return *words* with ``-`` for a file on this machine, and that file."""
     sent, files, takes = list[str](), list[str](), False
     log = _log_in(words)
     for at, word in enumerate(words):
@@ -243,11 +229,7 @@ def _with_input(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _log_in(words: Sequence[str]) -> int | None:
-    """Return the place in *words* of the log that ``nccl check`` is to read.
-
-    Raises:
-        InputError: they are no usage of it, or it would write a file in the pod.
-    """
+    """Return the place in *words* of the log that ``nccl check`` is to read."""
     if list(words[:2]) != _LOG:
         return None
     parsed = parser_of(words[0]).parse_args(words)
@@ -259,11 +241,7 @@ def _log_in(words: Sequence[str]) -> int | None:
 
 
 def _with_output(words: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return *words* that write to standard output, and the file on this machine that gets it.
-
-    Raises:
-        InputError: a directory would be written.
-    """
+    """Return *words* that write to standard output, and the file on this machine that gets it."""
     sent, target = list(words), None
     if sent[0] not in _WRITES:
         return sent, None
@@ -289,12 +267,7 @@ def _connected(call: _Call) -> Callable[[], Api]:
 
 
 def _agent_pod(call: _Call, node: str) -> Mapping[str, Any]:
-    """Return the agent's pod on *node*, the oldest of several.
-
-    Raises:
-        UnreadableError: there is none.
-        ApiUnavailable: the API server cannot be asked.
-    """
+    """Return the agent's pod on *node*, the oldest of several."""
     connect = _connected(call)
     where = "" if call.namespace is None else f"/namespaces/{call.namespace}"
     query = {

@@ -86,11 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: Namespace) -> int:
-    """Run the command of *args*, whose module is imported now; return its exit status.
-
-    Raises:
-        InputError: the command needs a component that is not installed.
-    """
+    """Run the command of *args*, whose module is imported now; return its exit status."""
     try:
         module = import_module(f"{__package__}.{args.module}")
     except ModuleNotFoundError as error:

@@ -58,11 +58,7 @@ def run(args: Namespace) -> int:
 
 
 def _names(given: Sequence[str]) -> Iterator[str]:
-    """Yield the named files, and the files of named directories by name.
-
-    Raises:
-        InputError: a directory has none, or there are too many.
-    """
+    """Yield the named files, and the files of named directories by name."""
     count = 0
     for name in given:
         files = [name]

@@ -124,11 +124,7 @@ class Parser(argparse.ArgumentParser):
                     yield name
 
     def parse_known_args(self, args: Any = None, *rest: Any, **options: Any) -> Any:
-        """Parse *args*; no argument is left for others.
-
-        Raises:
-            InputError: an argument is unknown to this command.
-        """
+        """Parse *args*; no argument is left for others."""
         if self._subparsers is not None:
             if not args:
                 args = ["--help"]
@@ -189,11 +185,7 @@ class BriefParser(Parser):
     has_settings = False
 
     def print_help(self, _file: object = None) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            InputError: always.
-        """
+        """Refuse."""
         raise InputError("help lists the settings too")
 
 

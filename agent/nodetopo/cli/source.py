@@ -204,11 +204,7 @@ def _from_text(args: Namespace) -> Snapshot:
 
 
 def manifest_of(args: Namespace) -> str:
-    """Return the text of the file that ``--manifest`` names.
-
-    Raises:
-        InputError: it cannot be read, or is standard input, which the node is to be read from.
-    """
+    """Return the text of the file that ``--manifest`` names."""
     if args.manifest == STDIO and STDIO in files_of(args):
         raise InputError("standard input is named twice", "save one of them in a file")
     return read_text(args.manifest)
@@ -219,9 +215,6 @@ def read_manifest_of(text: str, args: Namespace, snapshot: Snapshot) -> "Manifes
 
     Defaults follow an API server of the kubelet's release; a warning names the assumed release if
     it is unknown and matters, others name what the manifest loses by keys that stand twice.
-
-    Raises:
-        InputError: it is not a manifest, or has no pod.
     """
     from nodetopo.probes.pods.manifest import read_manifest  # noqa: PLC0415 - loads PyYAML
 

@@ -64,9 +64,6 @@ def wait_ready(kernel: Kernel, stopping: threading.Event) -> Ready | None:
 
     Returns:
         The summary; ``None`` if *stopping* was set before.
-
-    Raises:
-        UnreadableError: with ``once``, no device can be offered, or no kubelet registered one.
     """
     settings, target, plugins = kernel.settings, kernel.target, kernel.gpus
     assert isinstance(plugins, PluginSet)

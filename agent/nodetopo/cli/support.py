@@ -212,11 +212,7 @@ def _settings(args: Namespace, scrubber: TextScrubber, *, is_of_node: bool) -> s
 
 
 def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
-    """Return the text of the file *name* in the daemon's state directory.
-
-    Raises:
-        InputError: there is no such directory or file, or the node is another one.
-    """
+    """Return the text of the file *name* in the daemon's state directory."""
     if not is_of_node:
         raise InputError("the source is no live node")
     directory = settings(args).health_file
@@ -230,11 +226,7 @@ def _beside_health_file(args: Namespace, name: str, *, is_of_node: bool) -> str:
 
 
 def _served(args: Namespace, path: str, scrubber: TextScrubber, *, is_of_node: bool) -> str:
-    """Return the daemon's answer at *path*.
-
-    Raises:
-        InputError: it cannot be reached, or the node is another one.
-    """
+    """Return the daemon's answer at *path*."""
     if not is_of_node:
         raise InputError("the source is no live node")
     address = settings(args).metrics_address

@@ -36,9 +36,6 @@ def write_private(name: str, content: bytes) -> None:
     """Write *content* to the file *name*, readable only by its owner, or to standard output.
 
     The write is atomic.
-
-    Raises:
-        InputError: the destination cannot be written, or is a terminal.
     """
     if name == STDIO:
         if sys.stdout.isatty():
@@ -57,11 +54,7 @@ def write_private(name: str, content: bytes) -> None:
 
 
 def check_new_directory(name: str) -> None:
-    """Check that :func:`write_directory` can write the directory *name*.
-
-    Raises:
-        InputError: something is there that would be lost, or that cannot be read.
-    """
+    """Check that :func:`write_directory` can write the directory *name*."""
     target = Path(name)
     try:
         is_free = not os.path.lexists(name) or (target.is_dir() and not any(target.iterdir()))
@@ -73,11 +66,7 @@ def check_new_directory(name: str) -> None:
 
 
 def write_directory(name: str, files: Mapping[str, str]) -> None:
-    """Write the directory *name* with *files*, by file name; it appears whole or not at all.
-
-    Raises:
-        InputError: something is there, or the place cannot be written.
-    """
+    """Write the directory *name* with *files*, by file name; it appears whole or not at all."""
     check_new_directory(name)
     target = Path(name).absolute()
     written: str | None = None

@@ -401,11 +401,7 @@ class RegistrationClient:
         self._is_cancelled = False
 
     def register(self, resource: str, endpoint: str) -> None:
-        """Register *resource* under the socket file name *endpoint*.
-
-        Raises:
-            RegistrationError: the kubelet refused, with its message; or the call was cancelled.
-        """
+        """Register *resource* under the socket file name *endpoint*."""
         cure = "see whether the kubelet runs, and its log"
         with grpc.insecure_channel(self._target, options=CHANNEL_OPTIONS) as channel:
             with self._lock:

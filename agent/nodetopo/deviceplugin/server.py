@@ -41,10 +41,6 @@ class PluginServer:
         """Serve *servicer* and *announcer* for *users*; ``None``: root and our own user.
 
         *on_end* is called at the end of each stream, by a gRPC thread.
-
-        Raises:
-            RuntimeError: the socket cannot be bound (raised by grpcio), or no thread be started.
-            OSError: the socket's mode cannot be set.
         """
         self.path = path  # of the socket file now
         self.streams = Streams(on_end)  # of the device list, through this socket

@@ -306,12 +306,7 @@ class DeadlineExecutor:
         self._is_closed = False
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call *function* with a time limit; return its result, or raise its exception.
-
-        Raises:
-            TimeoutError: it took longer than the limit, or too many earlier calls still run.
-            RuntimeError: no thread can be started.
-        """
+        """Call *function* with a time limit; return its result, or raise its exception."""
         jobs = None
         with self._lock:
             if self._idle:

@@ -127,11 +127,7 @@ class LogWriter:
             structlog.get_logger().warning("log lines dropped", lines=lost)
 
     def _write_some(self, data: bytes) -> int:
-        """Write the start of *data*; return how many bytes the stream took.
-
-        Raises:
-            BlockingIOError: the stream is blocked.
-        """
+        """Write the start of *data*; return how many bytes the stream took."""
         stream = sys.stderr if self._stream is None else self._stream
         try:
             descriptor = stream.fileno()

@@ -77,11 +77,7 @@ class SimulatedPods:
         return replace(snapshot, pods=pods, kubelet_state=_state(snapshot, pods))
 
     def _allocated(self, view: ResourceView) -> Mapping[_Order, tuple[str, ...]]:
-        """Ask the plugin for the devices of every pod.
-
-        Raises:
-            UnreadableError: the plugin answers with an error.
-        """
+        """Ask the plugin for the devices of every pod."""
         free = [device.id for device in view.devices if device.is_healthy]
         given: dict[_Order, tuple[str, ...]] = {}
         for order in orders(len(free)) if free else ():

@@ -96,9 +96,6 @@ def open_target(
 
     *on_events* gets the events of a real machine's GPUs between scans. *ours* are the resources
     that the daemon would offer.
-
-    Raises:
-        InputError: the machine or the snapshot cannot be used.
     """
     with ExitStack() as stack:
         simulated, snapshot = _simulated(settings)

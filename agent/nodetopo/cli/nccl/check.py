@@ -93,11 +93,7 @@ def devices(
 
 
 def _save(args: Namespace, log: Log, comparison: Comparison, snapshot: Snapshot) -> Merged:
-    """Write the figures to the table ``--save``; report replaced and omitted ones.
-
-    Raises:
-        InputError: it cannot be read or written, or belongs to another machine.
-    """
+    """Write the figures to the table ``--save``; report replaced and omitted ones."""
     name: str = args.save
     before = None
     if Path(name).exists():

@@ -179,9 +179,6 @@ def _conf(to_set: Sequence[JobAdvice]) -> str:
 
     Only NCCL's own variables: other libraries do not read it, and can have read their
     environment before NCCL adds to it.
-
-    Raises:
-        UnreadableError: a value is longer than NCCL reads.
     """
     lines = []
     for advice in to_set:

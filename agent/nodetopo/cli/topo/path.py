@@ -172,11 +172,7 @@ def _set(
     operation: Operation,
     args: Namespace,
 ) -> Answer:
-    """Return the bandwidth of each pair of GPUs, and of all together.
-
-    Raises:
-        InputError: a device is not a GPU, or named twice; or a picture is requested.
-    """
+    """Return the bandwidth of each pair of GPUs, and of all together."""
     gpus = [device for device in devices if isinstance(device, Gpu)]
     for device in devices:
         if not isinstance(device, Gpu):

@@ -122,11 +122,7 @@ class HandOverFiles:
         return offered
 
     def cdi_names(self, plan: PluginPlan, uuids: Collection[str]) -> tuple[str, ...]:
-        """Return the CDI names of GPUs and MIG devices, with those of channels and features.
-
-        Raises:
-            UnreadableError: our specification on the host does not define one of them.
-        """
+        """Return the CDI names of GPUs and MIG devices, with those of channels and features."""
         if missing := sorted(set(uuids) - self._cdi_devices):
             raise UnreadableError(
                 f"no CDI specification of ours has {', '.join(missing)}",

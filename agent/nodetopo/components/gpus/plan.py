@@ -21,11 +21,7 @@ if TYPE_CHECKING:  # loaded where settings ask for these files
 
 
 def load_table(settings: GpuSettings) -> BandwidthTable | None:
-    """Return the measured bandwidths that *settings* name; ``None`` for none.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
+    """Return the measured bandwidths that *settings* name; ``None`` for none."""
     path = settings.bandwidth_table
     return None if path is None else load(path)
 
@@ -54,12 +50,7 @@ class PluginPlan:
         *,
         is_simulated: bool,
     ) -> Self:
-        """Return the plan of *settings*; for a simulated machine no host file is used.
-
-        Raises:
-            InputError: a setting is invalid.
-            UnreadableError: a required IMEX channel is missing.
-        """
+        """Return the plan of *settings*; for a simulated machine no host file is used."""
         slicing = settings.time_slicing or TimeSlicing()
         shared = {
             name: Shared(name=slicing.offered_name(name), replicas=count)
@@ -145,11 +136,7 @@ class PluginPlan:
 
 
 def _missing_channels(settings: GpuSettings, plugin: PluginSettings) -> tuple[str, ...]:
-    """Return a sentence for each IMEX channel that containers do not get.
-
-    Raises:
-        UnreadableError: they are required.
-    """
+    """Return a sentence for each IMEX channel that containers do not get."""
     missing = imex_problems(plugin, is_required=settings.imex_required)
     if missing and settings.imex_required:
         cure = "create the channel with nvidia-modprobe, or do not set imex-required"

@@ -196,9 +196,6 @@ def level_file(document: Any) -> LevelFile:
 
     It has ``labels``, a list of label keys; or ``nodes``, a list of values by node; and
     ``qualified``, true by default.
-
-    Raises:
-        InputError: it has another form; the text names the position.
     """
     if not isinstance(document, dict):
         raise InputError("levels: not a mapping", f"give it {' and '.join(_FIELDS[:2])}")

@@ -10,11 +10,7 @@ _LEVELS_CURE = "correct the file; docs/reference/topology-labels.md describes it
 
 
 def load_levels(path: Path) -> LevelFile:
-    """Return the positions of nodes from the file *path*.
-
-    Raises:
-        InputError: it cannot be read, or has another form.
-    """
+    """Return the positions of nodes from the file *path*."""
     text = read_text(path, "a file of levels")
     try:
         return level_file(document(text, _LEVELS_CURE))

@@ -217,11 +217,7 @@ class ZonesLoop(PeriodicLoop):
         return LOOK_S
 
     def _offered(self, held: tuple[PodHolding, ...]) -> NodeOffer:
-        """Return the kubelet's allocatable resources, at most a few looks old.
-
-        Raises:
-            UnreadableError: the kubelet does not answer.
-        """
+        """Return the kubelet's allocatable resources, at most a few looks old."""
         if self._zones is None:  # only zones need the lists
             return NodeOffer()
         asked, start = self._asked, self._kubelet.start

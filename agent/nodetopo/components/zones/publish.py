@@ -79,9 +79,6 @@ class NodeZonesPublisher:
         """Write *content* to the object; return ``False`` if it is another producer's.
 
         The Node owns it, so that it is deleted together with the Node.
-
-        Raises:
-            ApiUnavailable: the write may have failed.
         """
         existing = self._object.find()
         left_to = None
@@ -192,9 +189,6 @@ class ObservedPlacementPublisher:
 
         Annotated pods are not reread, and annotations that are no longer in *wanted* stay: a
         placement lasts as long as its pod.
-
-        Raises:
-            ApiUnavailable: some pods may lack their annotation.
         """
         self._done = {pod: value for pod, value in self._done.items() if pod in wanted}
         self._left &= wanted.keys()
@@ -210,11 +204,7 @@ class ObservedPlacementPublisher:
             raise ApiUnavailable(f"{changed} pods changed while they were annotated", LATER)
 
     def republish(self, wanted: Mapping[Pod, str]) -> None:
-        """Publish to annotated pods too: they may be other pods by now.
-
-        Raises:
-            ApiUnavailable: some pods may lack their annotation.
-        """
+        """Publish to annotated pods too: they may be other pods by now."""
         self._done = {}
         self.publish(wanted)
 
@@ -265,11 +255,7 @@ class ObservedPlacementPublisher:
         return True
 
     def _is_accepted(self, method: str, path: str, answer: Answer) -> bool:
-        """Return whether the request succeeded; log a permanent failure.
-
-        Raises:
-            ApiUnavailable: a retry may succeed.
-        """
+        """Return whether the request succeeded; log a permanent failure."""
         if answer.status == _OK:
             return True
         message = answer.body.get("message") or f"HTTP {answer.status}"

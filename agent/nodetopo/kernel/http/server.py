@@ -120,11 +120,7 @@ def serve_metrics(
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on *host*, a name or an address.
-
-    Raises:
-        OSError: it cannot.
-    """
+    """Return a socket that listens on *host*, a name or an address."""
     family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     address = (str(target[0]), port)
     is_every = target[0] == "::" and socket.has_dualstack_ipv6()

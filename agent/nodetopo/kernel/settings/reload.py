@@ -253,9 +253,6 @@ class Reloader:
         """Read all sources; the settings that choose a config stay as at the start.
 
         A config in force stays if the label names none.
-
-        Raises:
-            InputError: no config is available, or a source is invalid.
         """
         settings = self._current.settings
         self._read_label = label = self.label

@@ -158,11 +158,7 @@ def read(file: ConfigFile) -> FileContents:
 
 
 def _contents(file: ConfigFile | None, named: ConfigFile | None) -> FileContents:
-    """Return the settings of two files; *named* overrides *file*.
-
-    Raises:
-        InputError: *named* sets a setting that chooses the config.
-    """
+    """Return the settings of two files; *named* overrides *file*."""
     lower = FileContents() if file is None else read(file)
     upper = FileContents() if named is None else read(named)
     for name in CHOOSING:
@@ -235,12 +231,7 @@ def _check_one_machine(chosen: dict[str, Given]) -> None:
 
 
 def _complete(chosen: dict[str, Given]) -> None:
-    """Set the omitted settings that follow from given ones.
-
-    Raises:
-        InputError: a setting lacks or excludes another one, or the CDI specification would use
-            the device names of NVIDIA's programs.
-    """
+    """Set the omitted settings that follow from given ones."""
     model = chosen.get("bandwidth_model")
     if model is not None and model.value == Model.TABLE and "bandwidth_table" not in chosen:
         raise InputError(

@@ -86,19 +86,11 @@ class KubeletApi:
     timeout_s: float = TIMEOUT_S
 
     def configz(self) -> str:
-        """Return the text of ``/configz``.
-
-        Raises:
-            UnreadableError: no answer in time, or an unexpected one.
-        """
+        """Return the text of ``/configz``."""
         return self._get("/configz", MAX_CONFIGZ_BYTES)
 
     def metrics(self) -> str:
-        """Return the text of ``/metrics``.
-
-        Raises:
-            UnreadableError: as :meth:`configz`.
-        """
+        """Return the text of ``/metrics``."""
         return self._get("/metrics", MAX_METRICS_BYTES)
 
     def _get(self, path: str, limit: int) -> str:

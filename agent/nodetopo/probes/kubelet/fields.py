@@ -71,9 +71,6 @@ def settings_of(document: Mapping[str, Any], source: str) -> KubeletSettings:
     """Return the settings of a complete *document*; absent ones are empty.
 
     Only those without an empty value, such as numbers, are None when absent.
-
-    Raises:
-        DecodeError: a field is of the wrong type; the path is the field's.
     """
 
     def text(field: str) -> str:

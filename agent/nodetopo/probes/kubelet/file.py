@@ -54,11 +54,7 @@ def read_text(host: Tree, path: Path) -> str:
 
 
 def read_document(host: Tree, path: Path) -> Any:
-    """Return the document in a YAML or JSON file.
-
-    Raises:
-        UnusableError: it cannot be read, or is neither.
-    """
+    """Return the document in a YAML or JSON file."""
     try:
         return load(read_text(host, path), MAX_KUBELET_NODES, may_repeat=True)
     except ValueError as error:

@@ -83,11 +83,7 @@ def _resource(sample: _Sample) -> str:
 
 
 def _samples(text: str) -> Iterator[_Sample]:
-    """Yield the samples of the counters above.
-
-    Raises:
-        DecodeError: a line is malformed, or there are more than :data:`MAX_SERIES`.
-    """
+    """Yield the samples of the counters above."""
     count = 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.startswith((REJECTIONS, TOPOLOGY_ERRORS, ALLOCATIONS, BUILD)):

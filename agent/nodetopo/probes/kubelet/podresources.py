@@ -165,11 +165,7 @@ class PodResources:
         return pods
 
     def _prove(self) -> None:
-        """Return once the kubelet has answered a question that changes nothing.
-
-        Raises:
-            UnreadableError: it did not answer.
-        """
+        """Return once the kubelet has answered a question that changes nothing."""
         try:
             self._ask(ALLOCATABLE)
         except UnreadableError as error:

@@ -80,11 +80,7 @@ class Sources:
 
 
 def find_sources(host: Tree, procfs: Tree) -> Sources:
-    """Return where the node's one kubelet has its configuration.
-
-    Raises:
-        UnusableError: there is no kubelet, or several, or one with unknown files.
-    """
+    """Return where the node's one kubelet has its configuration."""
     kubelets = running_kubelets(procfs)
     if len(kubelets) > 1:
         kubelets = outermost(procfs, kubelets)
@@ -163,9 +159,6 @@ def _rancher(host: Tree, name: str) -> Sources:
     ``/etc/rancher/<name>/config.yaml``, then the files of ``config.yaml.d``, in which the last
     file with a key wins unless the key is written ``key+``; then the unit of systemd
     (https://docs.k3s.io/installation/configuration).
-
-    Raises:
-        UnusableError: one of these files exists and cannot be used.
     """
     words: list[tuple[str, Path]] = []
     data = f"/var/lib/rancher/{name}"
@@ -225,11 +218,7 @@ def _unit_flags(host: Tree, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _microk8s(host: Tree, kubelet: KubeletProcess | None = None) -> Sources:
-    """Return the sources of a kubelet that MicroK8s starts, with the flags in its file.
-
-    Raises:
-        UnusableError: the file cannot be read.
-    """
+    """Return the sources of a kubelet that MicroK8s starts, with the flags in its file."""
     words = kubelet.words if kubelet else ()
     given = [word.partition("=")[2] for word in words if word.startswith("--kubelet-args-file=")]
     path = Path(given[-1]) if given else MICROK8S

@@ -141,9 +141,6 @@ def cpu_state(value: Any) -> CpuState:
     Versions 2 (1.18) and 3 (1.36) have the same fields at the top; version 4 (1.37) repeats them in
     a text ``data``, which takes precedence. Version 1, of kubelets before 1.18, named containers by
     the runtime's ids, and no pods.
-
-    Raises:
-        DecodeError: *value* is not of this form.
     """
     document = authoritative(value)
     policy = as_text(document.get("policyName"), "policyName")
@@ -161,11 +158,7 @@ def cpu_state(value: Any) -> CpuState:
 
 
 def authoritative(value: Any) -> Object:
-    """Return the fields that a 1.37 kubelet uses: from ``data`` if it exists.
-
-    Raises:
-        DecodeError: they are not an object.
-    """
+    """Return the fields that a 1.37 kubelet uses: from ``data`` if it exists."""
     document = as_object(value, "")
     if document.get("data"):
         try:
@@ -187,9 +180,6 @@ def device_state(value: Any) -> DeviceState:
 
     In this form since 1.20, up to 1.37 (pkg/kubelet/cm/devicemanager/checkpoint). What the plugins
     answered (``AllocResp``) is left out.
-
-    Raises:
-        DecodeError: *value* is not of this form.
     """
     data = as_object(as_object(value, "").get("Data"), "Data")
     registered = as_object(data.get("RegisteredDevices"), "Data.RegisteredDevices")
@@ -227,9 +217,6 @@ def memory_state(value: Any) -> MemoryState:
     Versions 1 (1.21) and 2 (1.36) have the same fields at the top; version 3 (1.37) repeats them in
     a text ``data``, which takes precedence
     (pkg/kubelet/cm/memorymanager/state/{checkpoint,state}.go).
-
-    Raises:
-        DecodeError: *value* is not of this form.
     """
     document = authoritative(value)
     blocks = sorted(_blocks(document), key=lambda block: (block.numa_node, block.kind))

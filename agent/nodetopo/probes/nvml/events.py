@@ -347,9 +347,6 @@ def event_set(nvml: Any, known: Sequence[str | None]) -> Iterator["GpuEventSet"]
     Args:
         nvml: the module ``pynvml``, initialised.
         known: UUIDs by index, for GPUs that do not give theirs now.
-
-    Raises:
-        EventsRefused: the library is too old, or no GPU offers an event that we want.
     """
     without: set[int] = set()
     while True:
@@ -388,9 +385,6 @@ class GpuEventSet:
 
         Returns:
             The index of a GPU that left the set in an undefined state.
-
-        Raises:
-            EventsRefused: no GPU has events.
         """
         try:
             count = min(MAX_GPUS, self._nvml.nvmlDeviceGetCount())
@@ -421,11 +415,7 @@ class GpuEventSet:
         return None
 
     def wait(self, timeout_ms: int) -> NvmlEvent | None:
-        """Return the next event; ``None`` after a timeout, or for an irrelevant one.
-
-        Raises:
-            EventsRefused: for any other return code, which proves nothing about a GPU.
-        """
+        """Return the next event; ``None`` after a timeout, or for an irrelevant one."""
         self.is_drained = False
         try:
             data = self._nvml.nvmlEventSetWait_v2(self._set, timeout_ms)

@@ -32,11 +32,7 @@ def child_environment() -> dict[str, str]:
 
 
 def library_file(library: Path) -> Path:
-    """Return the library's file; *library* is that file or its directory.
-
-    Raises:
-        NvmlUnavailable: the file does not exist or cannot be reached.
-    """
+    """Return the library's file; *library* is that file or its directory."""
     reason: str | None = "no such file"
     try:
         file = library / SONAME if library.is_dir() else library

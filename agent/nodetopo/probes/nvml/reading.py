@@ -52,10 +52,6 @@ def read_nvml(around: Callable[[Any], Any] | None = None) -> NvmlReading:
     Args:
         around: takes the module ``pynvml`` and returns its replacement
             (:class:`nodetopo.probes.nvml.recorder.Recorder`).
-
-    Raises:
-        NvmlUnavailable: the library does not load, does not initialise, does not count its GPUs, or
-            answers for none of them.
     """
     with nvml_session(around) as session:
         reading = _read_whole(session)
@@ -70,9 +66,6 @@ def refresh_nvml(previous: NvmlReading) -> NvmlReading:
     after any other change: another driver, other GPUs or MIG devices, a GPU that is or was lost, an
     NVLink that went up or down (its far end must be read again), a fabric in another state (which
     decides on peer access). For an unchanged node both give equal readings.
-
-    Raises:
-        NvmlUnavailable: as :func:`read_nvml`.
     """
     with nvml_session() as session:
         attempt = Session(session.nvml)
@@ -88,9 +81,6 @@ def nvml_session(around: Callable[[Any], Any] | None = None) -> Iterator[Session
 
     NVML counts its users in a process: the first makes it look for GPUs, the last to leave
     makes it forget them.
-
-    Raises:
-        NvmlUnavailable: the library does not load or does not initialise.
     """
     import pynvml  # noqa: PLC0415 - 6 MiB that only the child process pays
 

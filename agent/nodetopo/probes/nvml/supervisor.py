@@ -240,12 +240,7 @@ class NvmlSupervisor:
         return self._child
 
     def _started(self) -> "_Child":
-        """Start a child.
-
-        Raises:
-            NvmlUnavailable: there is no such library.
-            OSError: the process cannot be started.
-        """
+        """Start a child."""
         library = None if self._library is None else library_file(self._library)
         return _Child(library, None if self._events is None else self._events.write_end)
 

@@ -109,11 +109,7 @@ def kind_of(document: Object) -> Kind | None:
 
 
 def check_object(document: Object, kind: Kind) -> None:
-    """Raise for a name, a selector or a count of *document* that the API server refuses.
-
-    Raises:
-        DecodeError: there is one; the path starts at the document.
-    """
+    """Raise for a name, a selector or a count of *document* that the API server refuses."""
     name = document["kind"]
     # Of a ReplicationController 1.36 checks the name alone, by its new kind of rules.
     checks_prefix = name != "ReplicationController"
@@ -178,9 +174,6 @@ def check_spec(
         is_stored: whether the API server has the pod already, as ``kubectl get`` prints it; only
             such a pod has ephemeral containers.
         claims: names of volumes that a StatefulSet adds.
-
-    Raises:
-        DecodeError: a field is refused.
     """
     if is_whole and not spec.get("containers"):
         raise required(path_of(at, "containers"), "a pod has at least one container")

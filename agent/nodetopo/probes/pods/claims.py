@@ -18,9 +18,6 @@ def check_claims(spec: Object, at: str, *, is_whole: bool = True) -> None:
 
     Args:
         is_whole: whether no operator completes the spec, e.g. with claims.
-
-    Raises:
-        DecodeError: a claim is refused.
     """
     names = _pod_claims(spec, at)
     for field in _CONTAINERS:

@@ -37,9 +37,6 @@ def defaults_from_object(obj: Object) -> Defaults:
     Limits come from ``default``, else from ``max``; requests from ``defaultRequest``, else from
     the limits, else from ``min`` (kubernetes 1.36 pkg/apis/core/v1/defaults.go,
     SetDefaults_LimitRangeItem).
-
-    Raises:
-        DecodeError: it is malformed.
     """
     metadata, spec = object_at(obj, "metadata", ""), object_at(obj, "spec", "")
     requests: dict[str, int] = {}

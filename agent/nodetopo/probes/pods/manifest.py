@@ -166,11 +166,7 @@ def read_manifest(text: str, server: Release | None = None) -> Manifest:
 
 
 def _lost(text: str) -> tuple[str, ...]:
-    """Return what *text* loses by keys that stand twice.
-
-    Raises:
-        ValueError: not YAML, or beyond a limit.
-    """
+    """Return what *text* loses by keys that stand twice."""
     try:
         load_all(text)
     except ValueError:
@@ -179,11 +175,7 @@ def _lost(text: str) -> tuple[str, ...]:
 
 
 def _completed(planned: _Planned, ranges: Iterable[Defaults], server: Release | None) -> Pod:
-    """Return the pod as the API server would store it.
-
-    Raises:
-        InputError: it refuses the pod's requests.
-    """
+    """Return the pod as the API server would store it."""
     own = [limits for limits in ranges if limits.namespace == planned.pod.namespace]
     exact = [
         replace(

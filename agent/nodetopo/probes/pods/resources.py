@@ -35,11 +35,7 @@ _QUOTA = "requests."
 
 
 def exact_pod(spec: Object, at: str) -> Pod:
-    """Return the pod of *spec* at the path *at*, to be checked.
-
-    Raises:
-        DecodeError: an amount is invalid, or the pod as a whole has claims.
-    """
+    """Return the pod of *spec* at the path *at*, to be checked."""
     resources, path = object_at(spec, "resources", at), path_of(at, "resources")
     has_resources = spec.get("resources") is not None
     if resources.get("claims") is not None:
@@ -64,9 +60,6 @@ def check_overhead(spec: Object, at: str, *, is_whole: bool) -> None:
 
     Args:
         is_whole: whether no operator adds a RuntimeClass.
-
-    Raises:
-        DecodeError: the overhead is refused.
     """
     stated, path = spec.get("overhead"), path_of(at, "overhead")
     _check_stated({}, _amounts(spec, "overhead", at), path, _check_container_name)
@@ -86,9 +79,6 @@ def check_resources(pod: Pod) -> None:
 
     Args:
         pod: made by :func:`exact_pod`; of kind Pod with its defaults.
-
-    Raises:
-        DecodeError: there is one.
     """
     for container in pod.containers:
         requests, limits = container.requests or {}, container.limits or {}
@@ -126,11 +116,7 @@ def _amounts(parent: Object, field: str, at: str) -> dict[str, int]:
 
 
 def _exact(value: object, path: str) -> int:
-    """Return a quantity in thousandths, rounded up.
-
-    Raises:
-        DecodeError: it is none, or a negative one.
-    """
+    """Return a quantity in thousandths, rounded up."""
     text = str(value)
     is_negative = text.startswith("-") and text.strip("-+.0123456789eEinumkKMGTP") == ""
     if is_negative and any(digit in "123456789" for digit in text.lower().partition("e")[0]):

@@ -111,11 +111,7 @@ class ClearServer:
                 self._listener.shutdown(socket.SHUT_RDWR)
 
     def _bound(self) -> socket.socket:
-        """Return a listening socket; those of daemons that were killed are removed.
-
-        Raises:
-            OSError: there cannot be one.
-        """
+        """Return a listening socket; those of daemons that were killed are removed."""
         self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         for left in sockets_in(self.path.parent):
             if not sockets.is_listening(left):
@@ -241,11 +237,7 @@ def _answer(connection: socket.socket) -> ClearAnswer:
 
 
 def _line(connection: socket.socket) -> bytes | None:
-    """Return the line that the peer sends; ``None`` if it hangs up without one.
-
-    Raises:
-        OSError: it sends nothing in time.
-    """
+    """Return the line that the peer sends; ``None`` if it hangs up without one."""
     received = b""
     while not received.endswith(b"\n"):
         part = connection.recv(65536)
@@ -261,11 +253,7 @@ def _encoded(record: ClearRequest | ClearAnswer) -> bytes:
 
 
 def _decoded(record: type[_Record], line: bytes) -> _Record:
-    """Return the *record* in *line*; fields of a newer release are ignored.
-
-    Raises:
-        DecodeError: it is no such document.
-    """
+    """Return the *record* in *line*; fields of a newer release are ignored."""
     try:
         plain: Any = strict_json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -188,11 +188,7 @@ def _known(state: HealthState, snapshot: Snapshot) -> dict[str, GpuRecord]:
 
 
 def _chosen(request: ClearRequest, known: Mapping[str, GpuRecord]) -> tuple[str, ...]:
-    """Return the GPUs that *request* names.
-
-    Raises:
-        InputError: a name fits no GPU or several, or a confirmation is missing.
-    """
+    """Return the GPUs that *request* names."""
     is_free = request.is_confirmed or request.is_dry_run
     if EVERY in request.gpus:
         if not is_free:

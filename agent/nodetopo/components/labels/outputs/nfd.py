@@ -85,11 +85,7 @@ class NfdFile:
         return self._filter.refused
 
     def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Return what :meth:`publish` would change.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """Return what :meth:`publish` would change."""
         text = self._read()
         lines = (line.strip() for line in (text or "").split("\n"))
         pairs = (line.split("=", 1) for line in lines if not line.startswith("#") and "=" in line)
@@ -105,11 +101,7 @@ class NfdFile:
         return replace(changes, is_stale=(text or "") != _text({**changes.kept, **wanted}))
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *desired* into the file; return the changes.
-
-        Raises:
-            InputError: the file cannot be read or written; it is unchanged.
-        """
+        """Write the labels of *desired* into the file; return the changes."""
         changes = self.changes(desired, complete=complete)
         if not changes:
             return changes
@@ -123,11 +115,7 @@ class NfdFile:
         return changes
 
     def remove(self) -> LabelChanges:
-        """Delete the file; return the labels that it had.
-
-        Raises:
-            InputError: the file is still there.
-        """
+        """Delete the file; return the labels that it had."""
         changes = self.changes(NOTHING, complete=True)
         if (problem := self._file.remove()) is not None:
             raise self._error(problem)
@@ -206,11 +194,7 @@ class NodeFeaturePublisher:
         return self._filter.refused
 
     def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Return what :meth:`publish` would change.
-
-        Raises:
-            ApiUnavailable: the object cannot be read.
-        """
+        """Return what :meth:`publish` would change."""
         existing = self._object.find()
         spec, metadata = ((existing or {}).get(part) or {} for part in ("spec", "metadata"))
         present = spec.get("labels") or {}
@@ -230,11 +214,7 @@ class NodeFeaturePublisher:
         )
 
     def publish(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
-        """Write the labels of *desired* into the object; return the changes.
-
-        Raises:
-            ApiUnavailable: the write may have failed.
-        """
+        """Write the labels of *desired* into the object; return the changes."""
         changes = self.changes(desired, complete=complete)
         if not changes:
             return changes
@@ -256,11 +236,7 @@ class NodeFeaturePublisher:
         return changes
 
     def remove(self) -> LabelChanges:
-        """Delete the object; return its labels.
-
-        Raises:
-            ApiUnavailable: it may still exist.
-        """
+        """Delete the object; return its labels."""
         self._owners = ()
         changes = self.changes(NOTHING, complete=True)
         if changes.is_there:
@@ -339,9 +315,6 @@ def owners_through_pod(connect: Connect, namespace: str, pod: str) -> Owners:
 
     Empty if the API server does not let us read the pod: labels are more important than the
     clean-up.
-
-    Raises:
-        ApiUnavailable: the owner cannot be read now.
     """
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     answer = connect().get_metadata(path, {"resourceVersion": "0"})

@@ -220,11 +220,7 @@ def _words_of(name: Name, value: Value) -> tuple[str, ...]:
 
 
 def _renamed_resources(value: Value, warn: Warn) -> int:
-    """Return how many resources a list of ``resources`` renames, after a check of each.
-
-    Raises:
-        InputError: NVIDIA's device plugin would not accept it.
-    """
+    """Return how many resources a list of ``resources`` renames, after a check of each."""
     entries = [item.entries() for item in value.items()]
     for item, fields in zip(value.items(), entries, strict=True):
         _warn_unknown(fields, ("pattern", "name"), warn)
@@ -236,11 +232,7 @@ def _renamed_resources(value: Value, warn: Warn) -> int:
 
 
 def _resource(value: Value) -> str:
-    """Return a resource name with NVIDIA's prefix, which the file can omit.
-
-    Raises:
-        InputError: it is not a resource name.
-    """
+    """Return a resource name with NVIDIA's prefix, which the file can omit."""
     text = value.scalar()
     if not isinstance(text, str):
         value.expected("a name such as nvidia.com/gpu")
@@ -259,9 +251,6 @@ def _time_slicing(value: Value, warn: Warn) -> TimeSlicing:
     """Return the time-slicing of the file.
 
     Of a resource that is named twice, the higher number counts, as with NVIDIA's device plugin.
-
-    Raises:
-        InputError: NVIDIA's device plugin would not accept it.
     """
     if value.is_null():
         _refuse_empty(value)
@@ -342,11 +331,7 @@ def _given(name: Name, text: str, origin: str, place: SettingSource) -> Given:
 
 
 def _parsed(name: Name, text: str) -> Any:
-    """Parse *text* as a value of *name*.
-
-    Raises:
-        ValueError: it is invalid; the message describes it.
-    """
+    """Parse *text* as a value of *name*."""
     match name.kind:
         case ValueKind.SWITCH:
             switch = go_bool(text)
@@ -366,11 +351,7 @@ def _parsed(name: Name, text: str) -> Any:
 
 
 def _words(name: Name, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the different ones of *words*, in order; NVIDIA's accepts repeated ones.
-
-    Raises:
-        ValueError: one is not of *name*, or there is none.
-    """
+    """Return the different ones of *words*, in order; NVIDIA's accepts repeated ones."""
     if "device-specs" in words:
         raise ValueError("not NVIDIA's word: it is pass-device-specs there")
     if not words:
@@ -379,22 +360,14 @@ def _words(name: Name, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _channels(numbers: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the IMEX channels *numbers*; NVIDIA's knows none but 0 (api/config/v1/imex.go).
-
-    Raises:
-        ValueError: they are neither empty nor 0 alone.
-    """
+    """Return the IMEX channels *numbers*; NVIDIA's knows none but 0 (api/config/v1/imex.go)."""
     if numbers and (len(numbers) > 1 or not _NUMBER.fullmatch(numbers[0]) or int(numbers[0])):
         raise ValueError("neither empty nor channel 0 alone")
     return tuple(map(int, numbers))
 
 
 def _duration(text: str) -> str:
-    """Return *text* if it is one of Go's durations.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return *text* if it is one of Go's durations."""
     if _DURATION.fullmatch(text) is None:
         raise ValueError("not a duration such as 60s, nor `infinite`")
     return text
