@@ -25,7 +25,6 @@ def add(parser: Parser) -> None:
     --bandwidth-model WORD={Model.RING}  {", ".join(Model)} (default: ring)
     --bandwidth-table FILE  measured bandwidths, YAML or JSON, - for stdin; they take precedence
         over the model
-    --explain  also print the reasons with -o short, and the scores with -o table
     """,
         policy=POLICIES,
         bandwidth_model=tuple(Model),
@@ -37,6 +36,9 @@ def add(parser: Parser) -> None:
     --replicas N#  advertise each GPU N times, as UUID::0 to UUID::N-1
     --mig PROFILE  choose among the MIG instances of a profile: 1g.10gb
     """,
+    )
+    add_flags(
+        parser, "--explain  also print the reasons with -o short, and the scores with -o table"
     )
     add_output(parser)
     add_source(parser)
