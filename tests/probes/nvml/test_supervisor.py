@@ -165,7 +165,7 @@ def test_a_new_child_reads_everything_when_asked_to_refresh(nvml_supervise: Supe
 def test_a_recording_is_made_on_request_only(nvml_supervise: Supervise) -> None:
     supervisor = nvml_supervise()
     recording = supervisor.record()
-    assert recording.reading == READING
+    assert recording == READING
     assert "nvmlDeviceGetUUID 0 = 0 GPU-00000000" in recording.answers
 
 

@@ -261,14 +261,7 @@ def read_toolkit(files: Files) -> ContainerToolkit | None:
 
 def load_toml(files: Files, path: str) -> Mapping[str, Any] | None:
     """Return the document in a file; None where it does not exist, or is not TOML."""
-    content = files.text(path)
-    if content is None:
-        return None
-    try:
-        return safe.load_toml(content)
-    except ValueError as error:
-        files.report(path, str(error))
-        return None
+    return files.read(path, safe.load_toml)
 
 
 def below_root(path: str) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodetopo.model.digits import is_digits
-from nodetopo.probes.sysfs.tree import Root, Tree
+from nodetopo.probes.sysfs.files import Files
+from nodetopo.probes.sysfs.tree import Root
 
 EMBEDDING = {
     ("k3s", "agent"): "k3s",
@@ -43,12 +44,9 @@ def running_kubelets(procfs: Root) -> tuple[KubeletProcess, ...]:
 
     Processes that end meanwhile or are hidden from us are left out.
     """
-    tree = Tree.of(procfs)
-    try:
-        pids = sorted(int(name) for name in tree.names(".") if is_digits(name))
-    except OSError:
-        return ()
-    kubelets = (_kubelet(tree, pid) for pid in pids)
+    files = Files("kubelet", procfs)
+    pids = sorted(int(name) for name in files.names(".") or () if is_digits(name))
+    kubelets = (_kubelet(files, pid) for pid in pids)
     return tuple(kubelet for kubelet in kubelets if kubelet is not None)
 
 
@@ -58,13 +56,10 @@ def outermost(procfs: Root, kubelets: tuple[KubeletProcess, ...]) -> tuple[Kubel
     A cluster inside a pod has kubelets too, and any container can name a program so. Each has a
     separate pid namespace (``NSpid``, proc_pid_status(5)).
     """
-    tree = Tree.of(procfs)
+    files = Files("kubelet", procfs)
 
     def is_contained(pid: int) -> bool:
-        try:
-            status = tree.content(f"{pid}/status")
-        except OSError:
-            return False
+        status = files.content(f"{pid}/status") or b""
         ids = [line.split()[1:] for line in status.splitlines() if line.startswith(b"NSpid:")]
         return bool(ids) and len(ids[0]) > 1
 
@@ -81,20 +76,14 @@ def arguments(command_line: bytes) -> list[str]:
     return command_line.decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
-def _kubelet(tree: Tree, pid: int) -> KubeletProcess | None:
-    try:
-        words = arguments(tree.content(f"{pid}/cmdline"))
-    except OSError:
-        return None
+def _kubelet(files: Files, pid: int) -> KubeletProcess | None:
+    words = arguments(files.content(f"{pid}/cmdline") or b"")
     if is_kubelet(words):
-        try:
-            directory = Path(tree.link(f"{pid}/cwd"))
-        except OSError:
-            directory = None
+        directory = files.link(f"{pid}/cwd")
         return KubeletProcess(
             pid=pid,
             words=tuple(words[1:]),
-            directory=directory,
+            directory=None if directory is None else Path(directory),
             embedded_in=next((name for part, name in OWNERS if part in words[0]), None),
             version=next(iter(_RELEASE.findall(words[0])), None),
         )

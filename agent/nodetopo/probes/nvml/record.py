@@ -25,14 +25,8 @@ class NvmlReading:
     issues: tuple[ProbeIssue, ...] = ()
     # Number of NVML calls; equal readings can have different numbers.
     calls: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """One scan of NVML."""
-
-    reading: NvmlReading
-    answers: str = ""  # the transcript of its calls; empty unless it was requested
+    # The transcript of the calls; empty unless it was requested.
+    answers: str = field(default="", compare=False)
 
 
 def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:

@@ -26,7 +26,7 @@ from nodetopo.model.plain import from_plain
 from nodetopo.probes.nvml.event_pipe import EventPipe
 from nodetopo.probes.nvml.launch import child_environment, library_file
 from nodetopo.probes.nvml.library import NOT_FOUND
-from nodetopo.probes.nvml.record import NvmlReading, Recording, with_last_known
+from nodetopo.probes.nvml.record import NvmlReading, with_last_known
 from nodetopo.probes.process_table import resident_bytes
 
 FIRST_DELAY_S = 1.0
@@ -89,9 +89,9 @@ class NvmlSupervisor:
         self._attempts = Attempts(clock)
         self._events = None if on_events is None else EventPipe(on_events)
         self._lock = threading.Lock()
-        self._outcome: Recording | NvmlUnavailable | None = None
+        self._outcome: NvmlReading | NvmlUnavailable | None = None
         self._last_good: NvmlReading | None = None
-        self._decoded = b"", Recording(reading=NvmlReading())
+        self._decoded = b"", NvmlReading()
         self._child: _Child | None = None
         self._successor: _Child | None = None  # until it has taken over
         self._left: list[_Child] = []  # told to end; remaining ones are stuck
@@ -113,7 +113,7 @@ class NvmlSupervisor:
             NvmlUnavailable: NVML cannot be loaded or initialised, did not answer in time,
                 killed its process, or failed so recently that it is left alone.
         """
-        return self._outcome_of("scan").reading
+        return self._outcome_of("scan")
 
     def refresh(self) -> NvmlReading:
         """As :meth:`scan`, but take facts that cannot change from the child's last reading.
@@ -123,9 +123,9 @@ class NvmlSupervisor:
         Raises:
             NvmlUnavailable: as :meth:`scan`.
         """
-        return self._outcome_of("refresh").reading
+        return self._outcome_of("refresh")
 
-    def record(self) -> Recording:
+    def record(self) -> NvmlReading:
         """As :meth:`scan`, together with all calls and their answers.
 
         Raises:
@@ -181,7 +181,7 @@ class NvmlSupervisor:
             if self._events is not None:
                 self._events.close()
 
-    def _outcome_of(self, request: str) -> Recording:
+    def _outcome_of(self, request: str) -> NvmlReading:
         seen = self._outcome
         if not self._lock.acquire(timeout=self._timeout_s):
             raise self._no_answer()
@@ -196,20 +196,20 @@ class NvmlSupervisor:
         assert outcome is not None
         return outcome
 
-    def _attempt(self, request: str) -> Recording | NvmlUnavailable:
+    def _attempt(self, request: str) -> NvmlReading | NvmlUnavailable:
         try:
-            recording = None
+            reading = None
             if request != "record" and self._has_grown():
-                recording = self._replace()
-            if recording is None:
-                recording = self._ask(self._ready_child(), request)
+                reading = self._replace()
+            if reading is None:
+                reading = self._ask(self._ready_child(), request)
         except NvmlUnavailable as error:
             if self._events is not None:
                 self._events.excuse_silence()
             return error
         self._attempts.succeeded()
-        self._last_good = with_last_known(recording.reading, self._last_good)
-        return replace(recording, reading=self._last_good)
+        self._last_good = with_last_known(reading, self._last_good)
+        return self._last_good
 
     def _ready_child(self) -> "_Child":
         """Return a child that accepts requests, a new child if needed and allowed."""
@@ -256,7 +256,7 @@ class NvmlSupervisor:
             and not self._is_closed
         )
 
-    def _replace(self) -> Recording | None:
+    def _replace(self) -> NvmlReading | None:
         """Replace the present child by a new one, and return its first reading.
 
         Returns:
@@ -289,7 +289,7 @@ class NvmlSupervisor:
         assert line is not None
         return self._decode(line, document)
 
-    def _ask(self, child: "_Child", request: str) -> Recording:
+    def _ask(self, child: "_Child", request: str) -> NvmlReading:
         line = child.ask(request, self._timeout_s)
         if line is None:
             self._leave(child)
@@ -309,9 +309,9 @@ class NvmlSupervisor:
         self._leave(child)
         raise self._attempts.refused(NvmlUnavailable(**document["error"]))
 
-    def _decode(self, line: bytes, document: dict[str, Any]) -> Recording:
+    def _decode(self, line: bytes, document: dict[str, Any]) -> NvmlReading:
         reading = from_plain(NvmlReading, document["ok"], [], is_bounded=False)
-        self._decoded = line, Recording(reading=reading, answers=document.get("answers", ""))
+        self._decoded = line, replace(reading, answers=document.get("answers", ""))
         self._is_listening = document.get("listening", False)
         return self._decoded[1]
 

@@ -50,13 +50,6 @@ def read_kernel(sysfs: Root, procfs: Root) -> tuple[Kernel, tuple[ProbeIssue, ..
     sys, proc = Files("kernel", sysfs), Files("kernel", procfs)
     modules = proc.text("modules")
     sysctls = {name: proc.text(f"sys/{name.replace('.', '/')}") for name in SYSCTLS}
-    hugepages = sys.text(_HUGEPAGES)
-    chosen = _CHOSEN.search(hugepages or "")
-    if hugepages is not None and chosen is None:
-        sys.report(_HUGEPAGES, f"no choice in brackets: {hugepages[:40]!r}")
-    netns = sys.text(_RDMA_NETNS)
-    if netns is not None and netns not in _NETNS:
-        sys.report(_RDMA_NETNS, f"neither Y nor N: {netns[:40]!r}")
     lines = None if modules is None else [line.split() for line in modules.splitlines()]
     kernel = Kernel(
         release=proc.text("sys/kernel/osrelease") or None,
@@ -64,10 +57,23 @@ def read_kernel(sysfs: Root, procfs: Root) -> tuple[Kernel, tuple[ProbeIssue, ..
         machine=proc.text("sys/kernel/arch") or None,
         modules=None if lines is None else tuple(sorted(words[0] for words in lines if words)),
         sysctls={name: value for name, value in sysctls.items() if value is not None},
-        transparent_hugepages=chosen and chosen[1],
-        rdma_netns=_NETNS.get(netns or ""),
+        transparent_hugepages=sys.read(_HUGEPAGES, _chosen),
+        rdma_netns=sys.read(_RDMA_NETNS, _netns),
     )
     return kernel, sys.issues + proc.issues
+
+
+def _chosen(text: str) -> str:
+    chosen = _CHOSEN.search(text)
+    if chosen is None:
+        raise ValueError(f"no choice in brackets: {text[:40]!r}")
+    return chosen[1]
+
+
+def _netns(text: str) -> str:
+    if text not in _NETNS:
+        raise ValueError(f"neither Y nor N: {text[:40]!r}")
+    return _NETNS[text]
 
 
 def read_nvidia_driver(

@@ -42,6 +42,13 @@ def node_cpus(files: Files, node: int) -> CpuSet | None:
     return cpus if cpus is not None else files.cpu_mask(f"{_NODES}/node{node}/cpumap")
 
 
+def _distances(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, text.split()))
+    except ValueError:
+        raise ValueError(f"not a list of numbers: {text[:40]!r}") from None
+
+
 def _read_node(files: Files, node: int) -> NumaNode:
     place = f"{_NODES}/node{node}"
     cpus = node_cpus(files, node)
@@ -53,13 +60,7 @@ def _read_node(files: Files, node: int) -> NumaNode:
     if meminfo is not None and total is None:
         files.report(f"{place}/meminfo", "names no MemTotal")
 
-    row = files.text(f"{place}/distance")
-    distances = None
-    try:
-        distances = None if row is None else tuple(map(int, row.split()))
-    except ValueError:
-        files.report(f"{place}/distance", f"not a list of numbers: {(row or '')[:40]!r}")
-
+    distances = files.read(f"{place}/distance", _distances)
     sizes = [
         match for match in map(_SIZE.fullmatch, files.names(f"{place}/hugepages") or ()) if match
     ]

@@ -218,7 +218,7 @@ class PciTree:
             link=self._link(place),
             local_cpus=self._near_cpus(place),
             iommu_group=self._iommu_group(place),
-            iommu_type=self._iommu_type(f"{place}/iommu_group/type"),
+            iommu_type=self._files.read(f"{place}/iommu_group/type", _iommu_type),
             max_payload=None if settings is None else settings.max_payload,
             max_read_request=None if settings is None else settings.max_read_request,
             relaxed_ordering=None if settings is None else settings.relaxed_ordering,
@@ -306,16 +306,6 @@ class PciTree:
         name = self._files.link_name(f"{place}/iommu_group") or ""
         return int(name) if is_digits(name) else None
 
-    def _iommu_type(self, file: str) -> IommuType | None:
-        text = self._files.text(file)
-        if text is None or text == _NO_IOMMU_TYPE:
-            return None
-        try:
-            return IommuType(text)
-        except ValueError:
-            self._files.report(file, f"not known to us: {text[:40]!r}")
-            return None
-
     def _link(self, place: str) -> PcieLink | None:
         link = PcieLink(
             generation=self._generation(f"{place}/current_link_speed"),
@@ -389,3 +379,11 @@ def vgpu_host(config: bytes) -> VgpuHost | None:
 
 def _place(address: PciAddress) -> str:
     return f"{PCI_DEVICES}/{address}"
+
+
+def _iommu_type(text: str) -> IommuType | None:
+    if text == _NO_IOMMU_TYPE:
+        return None
+    if text not in tuple(IommuType):
+        raise ValueError(f"not known to us: {text[:40]!r}")
+    return IommuType(text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from nodetopo.errors import DecodeError, NvmlUnavailable
 from nodetopo.model.digits import is_digits
 from nodetopo.model.snapshot import Snapshot
-from nodetopo.probes.discover import NO_READING, addresses, join, unread
+from nodetopo.probes.discover import addresses, join, unread
 from nodetopo.probes.kubelet.process import arguments, is_kubelet
 from nodetopo.probes.kubelet.sources import SECRET_DIRECTORIES
 from nodetopo.probes.nvml.recorder import HEADER
@@ -51,12 +51,11 @@ def capture_raw(
     periodic discovery finds on the node that the texts replay.
     """
     host, failure = Host(roots), None
-    reading, answers = NO_READING, f"{HEADER}# It did not answer.\n"
     try:
-        recording = supervisor.record()
-        reading, answers = recording.reading, recording.answers
+        reading = supervisor.record()
     except NvmlUnavailable as error:
-        failure, reading = error, unread(error)
+        failure = error
+        reading = replace(unread(error), answers=f"{HEADER}# It did not answer.\n")
     host.renew()
     host.read(addresses(reading), counters=True)
     snapshot = join(reading, *host.read(addresses(reading)))
@@ -64,7 +63,7 @@ def capture_raw(
     for tree, prefix in ((host.sysfs, "sys"), (host.procfs, "proc"), (host.host, "")):
         archive.add(tree, prefix)
     return RawCapture(
-        nvml=answers,
+        nvml=reading.answers,
         entries=archive.entries,
         snapshot=replace(snapshot, node=node, captured_at=captured_at),
         left_out=tuple(archive.left_out),
