@@ -24,7 +24,7 @@ def test_writes_are_counted(tmp_path: Path) -> None:
     labels = component_of(kernel, Labels).loop
     lane = labels._lanes[0]
     lane.writes, lane.errors = 1, 2
-    lane.output._refused = frozenset({("key", "value")})  # type: ignore[attr-defined]
+    lane.output.refused = frozenset({("key", "value")})  # type: ignore[misc]
     assert kernel.events is not None
     kernel.events._posted = 1
     kernel.reloader = SimpleNamespace(  # type: ignore[assignment]

@@ -60,13 +60,9 @@ class HostFile:
         Args:
             has_directory: whether the directory is another program's, and never created here.
         """
-        self._path = path
+        self.path = path  # where the file is
         self._mode = mode
         self._has_directory = has_directory
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     def read(self) -> FileContent:
         """Return the content of the file.
@@ -74,7 +70,7 @@ class HostFile:
         A link, or anything but a regular file, cannot be used; the call never blocks on those.
         """
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise OSError(errno.EINVAL, "not a regular file")  # noqa: TRY301
@@ -82,7 +78,7 @@ class HostFile:
         except (FileNotFoundError, NotADirectoryError):
             return FileContent()
         except OSError as error:
-            return FileContent(problem=f"cannot read {self._path}: {error.strerror}")
+            return FileContent(problem=f"cannot read {self.path}: {error.strerror}")
 
     def write(self, text: str, *, pause: Callable[[], None] = lambda: None) -> str | None:
         """Replace the file's content by *text*; return why that failed, ``None`` after a success.
@@ -94,7 +90,7 @@ class HostFile:
 
         if self.read().text == text:
             return None
-        directory, prefix = self._path.parent, f".{self._path.name}."
+        directory, prefix = self.path.parent, f".{self.path.name}."
         try:
             if not self._has_directory:
                 directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -111,13 +107,13 @@ class HostFile:
                     os.fchmod(descriptor, self._mode)
                     os.fsync(descriptor)
                 pause()
-                written.replace(self._path)
+                written.replace(self.path)
             except BaseException:
                 with suppress(OSError):
                     written.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            return f"cannot write {self._path}: {error.strerror}"
+            return f"cannot write {self.path}: {error.strerror}"
         return None
 
     def keep_as(self, path: Path) -> str | None:
@@ -126,17 +122,17 @@ class HostFile:
         The file keeps its own name, so that it is never missing. What has the name *path* now stays
         until the content can take its place.
         """
-        new = path.with_name(f".{self._path.name}.kept{_SUFFIX}")
+        new = path.with_name(f".{self.path.name}.kept{_SUFFIX}")
         try:
             new.unlink(missing_ok=True)
             try:
-                new.hardlink_to(self._path)
+                new.hardlink_to(self.path)
             except OSError:  # FAT has no hard links, and fs.protected_hardlinks can forbid one
                 new.touch(self._mode)
-                new.write_bytes(self._path.read_bytes())
+                new.write_bytes(self.path.read_bytes())
             new.replace(path)
         except OSError as error:
-            return f"cannot keep {self._path} as {path}: {error.strerror}"
+            return f"cannot keep {self.path} as {path}: {error.strerror}"
         finally:
             with suppress(OSError):  # a rename between two names of one file leaves both
                 new.unlink(missing_ok=True)
@@ -145,9 +141,9 @@ class HostFile:
     def remove(self) -> str | None:
         """Delete the file, if there is one; return why that failed, ``None`` after a success."""
         try:
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         except OSError as error:
-            return f"cannot delete {self._path}: {error.strerror}"
+            return f"cannot delete {self.path}: {error.strerror}"
         return None
 
 

@@ -44,12 +44,8 @@ class PluginKeeper(Generic[S]):
 
     def __init__(self) -> None:
         self._identities: Mapping[str, object] = {}
-        self._served: Mapping[str, S] = MappingProxyType({})  # replaced, not changed
-
-    @property
-    def served(self) -> Mapping[str, S]:
-        """The served resources by name, in the requested order."""
-        return self._served
+        # The served resources by name, in the requested order.
+        self.served: Mapping[str, S] = MappingProxyType({})  # replaced, not changed
 
     def keep(self, wanted: Mapping[str, Servable[S]], directories: Collection[Path]) -> None:
         """Serve only *wanted*, by resource, with sockets in *directories*.
@@ -59,7 +55,7 @@ class PluginKeeper(Generic[S]):
         """
         fitting = {name: item for name, item in wanted.items() if _fits(name, directories)}
         going_on: dict[str, S] = {}
-        for name, served in self._served.items():
+        for name, served in self.served.items():
             if name not in fitting:
                 served.plugin.retire()
             elif fitting[name].identity != self._identities[name]:
@@ -75,7 +71,7 @@ class PluginKeeper(Generic[S]):
             if before is None:
                 now[name].plugin.start()
         self._identities = {name: item.identity for name, item in fitting.items()}
-        self._served = MappingProxyType(now)
+        self.served = MappingProxyType(now)
 
 
 def _fits(resource: str, directories: Collection[Path]) -> bool:

@@ -42,23 +42,19 @@ class DeviceStream:
         lock = RLock()
         self._changed = Condition(lock)
         self._ended = Condition(lock)
-        self._devices: tuple[PluginDevice, ...] = ()
+        # The list last accepted by :meth:`update`; empty before.
+        self.devices: tuple[PluginDevice, ...] = ()
         self._generation = 0
         self._opened = 0
         self._hung_up = 0
         self._is_closing = False
 
-    @property
-    def devices(self) -> tuple[PluginDevice, ...]:
-        """The list last accepted by :meth:`update`; empty before."""
-        return self._devices
-
     def update(self, devices: Sequence[PluginDevice]) -> bool:
         """Replace the list; return whether it differs, so that watchers get it."""
         with self._changed:
-            if self._devices == tuple(devices):
+            if self.devices == tuple(devices):
                 return False
-            self._devices = tuple(devices)
+            self.devices = tuple(devices)
             self._generation += 1
             self._changed.notify_all()
             return True
@@ -102,13 +98,13 @@ class DeviceStream:
                 self._changed.wait_for(lambda: is_urgent() or self._generation != watcher.seen)
                 self._ended.wait_for(is_urgent, max(0.0, watcher.next_push - monotonic()))
                 watcher.seen = self._generation
-                has_latest = watcher.sent in (None, self._devices)
+                has_latest = watcher.sent in (None, self.devices)
                 if is_over() or (self._is_closing and has_latest):
                     return None
-                if watcher.sent != self._devices:
+                if watcher.sent != self.devices:
                     if watcher.sent is not None:  # the first change can follow the list at once
                         watcher.next_push = monotonic() + self._interval_s
-                    watcher.sent = self._devices
+                    watcher.sent = self.devices
                     return watcher.sent
 
     def _wake(self) -> None:

@@ -340,7 +340,7 @@ class EventQueue:
         self._waiting: OrderedDict[tuple[str, str], Waiting] = OrderedDict()
         self._written: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._spent: deque[float] = deque(maxlen=budget)
-        self._dropped = 0
+        self.dropped = 0  # how many Events were never written: too many, too old, or refused
         self._news = Event()
 
     def wait(self, seconds: float) -> None:
@@ -351,11 +351,6 @@ class EventQueue:
     def wake(self) -> None:
         """End a wait."""
         self._news.set()
-
-    @property
-    def dropped(self) -> int:
-        """How many Events were never written: too many, too old, or refused."""
-        return self._dropped
 
     @property
     def has_events(self) -> bool:
@@ -373,7 +368,7 @@ class EventQueue:
                 return
             if len(self._waiting) >= WAITING:
                 _, oldest = self._waiting.popitem(last=False)
-                self._dropped += oldest.count
+                self.dropped += oldest.count
             self._waiting[_subject(event)] = Waiting(event, 1, self._clock(), self._now())
         self._news.set()
 
@@ -388,7 +383,7 @@ class EventQueue:
             now = self._clock()
             for subject, waiting in tuple(self._waiting.items()):
                 if now - waiting.since >= EXPIRY_S:
-                    self._dropped += self._waiting.pop(subject).count
+                    self.dropped += self._waiting.pop(subject).count
             if len(self._spent) == self._spent.maxlen and now - self._spent[0] < BUDGET_S:
                 return None
             due = [
@@ -429,7 +424,7 @@ class EventQueue:
     def drop(self, taken: Waiting) -> None:
         """Give *taken* up."""
         with self._lock:
-            self._dropped += taken.count
+            self.dropped += taken.count
 
 
 def _subject(event: NodeEvent) -> tuple[str, str]:

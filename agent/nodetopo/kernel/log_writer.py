@@ -54,17 +54,12 @@ class LogWriter:
         self._changed = Condition()  # guards everything below
         self._lines: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._dropped = 0
+        self.dropped = 0  # how many lines were lost since the start
         self._reported = 0
         self._thread: Thread | None = None
         self._copy: LogCopy | None = None
         self._unwritten: deque[bytes] = deque()  # of the thread alone, as is all that follows
         self._written = 0  # bytes of the first of them
-
-    @property
-    def dropped(self) -> int:
-        """How many lines were lost since the start."""
-        return self._dropped
 
     def keep_copy(self, path: Path) -> None:
         """Keep the last lines in *path* too, from the next line on."""
@@ -76,7 +71,7 @@ class LogWriter:
         line = text.encode("utf-8", "replace")
         with self._changed:
             if self._waiting_bytes + len(line) > QUEUE_BYTES:
-                self._dropped += 1
+                self.dropped += 1
                 return len(text)
             self._lines.append(line)
             self._waiting_bytes += len(line)
@@ -122,8 +117,8 @@ class LogWriter:
                 is_lost = True
             if is_lost or self._written >= len(line):
                 self._finish(line, is_lost=is_lost)
-        if not is_lost and self._dropped != self._reported:
-            lost, self._reported = self._dropped - self._reported, self._dropped
+        if not is_lost and self.dropped != self._reported:
+            lost, self._reported = self.dropped - self._reported, self.dropped
             structlog.get_logger().warning("log lines dropped", lines=lost)
 
     def _write_some(self, data: bytes) -> int:
@@ -144,7 +139,7 @@ class LogWriter:
         self._written = 0
         with self._changed:
             self._waiting_bytes -= len(line)
-            self._dropped += is_lost
+            self.dropped += is_lost
             self._changed.notify_all()
 
 

@@ -152,7 +152,9 @@ class Requesters:
         self._last: _Container | None = None
         self._seen: Records | None = None
         self._current: tuple[str, Requester] | None = None
-        self._in_use: Held = NOTHING
+        # Every device that a container of the node is known to have, by resource. As of the last
+        # list, with later grants.
+        self.in_use: Held = NOTHING
         self._lookups: Mapping[str, int] = {}
         self._resumes_s = float("-inf")
         self.last_s: float | None = None
@@ -180,14 +182,6 @@ class Requesters:
     def lookups(self) -> Lookups:
         """How the lookups turned out since the start."""
         return Lookups(**self._lookups)
-
-    @property
-    def in_use(self) -> Held:
-        """Every device that a container of the node is known to have, by resource.
-
-        As of the last list, with later grants.
-        """
-        return self._in_use
 
     def prime(self, pods: Callable[[], Iterable[Pod]]) -> None:
         """Learn which pods were admitted before this process began, in no call of the kubelet.
@@ -231,14 +225,14 @@ class Requesters:
             if listed is None:
                 found = self._unlisted(resource, required, records)
                 if records is not None and not required:
-                    self._in_use = _held_in_all(records)
+                    self.in_use = _held_in_all(records)
             else:
                 found = self._found(_containers(listed), records, resource, size)
                 if found.pod is not None:
                     self._asking = frozenset((found.pod,))
                 self._take(listed, records)
-            if left := self._in_use.get(resource):
-                self._in_use = {**self._in_use, resource: left.difference(available)}
+            if left := self.in_use.get(resource):
+                self.in_use = {**self.in_use, resource: left.difference(available)}
             self._current = resource, found
         if listed is not None:
             self._count("ambiguous" if found.pod is None else "known")
@@ -295,8 +289,8 @@ class Requesters:
                 )
             last.given[resource], last.at_s = given, self._clock()
             last.is_looked_up = current is not None
-            in_use = self._in_use.get(resource, frozenset()) | given
-            self._in_use = {**self._in_use, resource: in_use}
+            in_use = self.in_use.get(resource, frozenset()) | given
+            self.in_use = {**self.in_use, resource: in_use}
 
     def _can_ask(self, last: _Container, resource: str) -> bool:
         """Return whether *last* can ask for *resource*: no container does twice."""
@@ -492,7 +486,7 @@ class Requesters:
         last = self._last
         begun = NOTHING if last is None or last.is_complete else last.given
         recorded = {kind: ids - begun.get(kind, frozenset()) for kind, ids in held.items()}
-        self._in_use = _union((held, *_of_init_containers(recorded, records or ())))
+        self.in_use = _union((held, *_of_init_containers(recorded, records or ())))
 
     def _count(self, outcome: str) -> None:
         self._lookups = {**self._lookups, outcome: self._lookups.get(outcome, 0) + 1}

@@ -19,13 +19,8 @@ class SnapshotStore:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._current: Versioned | None = None
+        self.current: Versioned | None = None  # the latest snapshot; ``None`` before the first
         self._is_closed = False
-
-    @property
-    def current(self) -> Versioned | None:
-        """The latest snapshot; ``None`` before the first."""
-        return self._current
 
     def publish(self, snapshot: Snapshot) -> int:
         """Make *snapshot* the latest and return its generation.
@@ -34,15 +29,15 @@ class SnapshotStore:
         capture differs: a steady node has a steady generation.
         """
         with self._changed:
-            before = self._current
+            before = self.current
             if before is not None and replace(before.snapshot, captured_at=None) == replace(
                 snapshot, captured_at=None
             ):
-                self._current = Versioned(snapshot, before.generation)
+                self.current = Versioned(snapshot, before.generation)
                 return before.generation
-            self._current = Versioned(snapshot, before.generation + 1 if before else 1)
+            self.current = Versioned(snapshot, before.generation + 1 if before else 1)
             self._changed.notify_all()
-            return self._current.generation
+            return self.current.generation
 
     def wait(self, after: int, timeout_s: float) -> Versioned | None:
         """Return the first snapshot of a generation beyond *after*.
@@ -51,7 +46,7 @@ class SnapshotStore:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._is_beyond(after), timeout_s)
-            return self._current if self._is_beyond(after) else None
+            return self.current if self._is_beyond(after) else None
 
     def close(self) -> None:
         """Wake every waiter for good; the last snapshot stays readable."""
@@ -60,4 +55,4 @@ class SnapshotStore:
             self._changed.notify_all()
 
     def _is_beyond(self, generation: int) -> bool:
-        return self._current is not None and self._current.generation > generation
+        return self.current is not None and self.current.generation > generation

@@ -50,27 +50,16 @@ class SliceWatch(Watch):
         )
         self._listeners: list[Callable[[], None]] = []
         self._notifying = threading.Lock()
-        self._slices: Slices | None = None
+        # The slices, as last seen; ``None`` before they are known. Empty, too, where the API server
+        # does not serve the API at all.
+        self.slices: Slices | None = None
         self._initial: dict[str, Mapping[str, Any]] | None = None  # until they are complete
-        self._connections = 0
-
-    @property
-    def connections(self) -> int:
-        """Number of started watches: each can reach another API server."""
-        return self._connections
-
-    @property
-    def slices(self) -> Slices | None:
-        """The slices, as last seen; ``None`` before they are known.
-
-        Empty, too, where the API server does not serve the API at all.
-        """
-        return self._slices
+        self.connections = 0  # number of started watches: each can reach another API server
 
     @property
     def is_sound(self) -> bool:
         """Whether the slices are known, without an error since."""
-        return self._slices is not None and self.problem is None
+        return self.slices is not None and self.problem is None
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call *listener* after every change from now on; by the thread that runs, so quickly."""
@@ -94,7 +83,7 @@ class SliceWatch(Watch):
         except Invalid:  # WatchList is off (k8s.io/apiserver pkg/features/kube_features.go)
             version = self._list(api)
             stream = api.watch(SLICES, {**query, "resourceVersion": version}, silence_s)
-        self._connections += 1
+        self.connections += 1
         return stream
 
     def _list(self, api: Api) -> str:
@@ -117,7 +106,7 @@ class SliceWatch(Watch):
     def take(self, kind: str, found: Mapping[str, Any]) -> None:
         """Keep the slice's state; listeners are notified once the initial ones are complete."""
         name = str(part(found, "metadata").get("name") or "")
-        slices = dict(self._slices or {}) if self._initial is None else self._initial
+        slices = dict(self.slices or {}) if self._initial is None else self._initial
         if kind == "DELETED":
             slices.pop(name, None)
         else:
@@ -133,7 +122,7 @@ class SliceWatch(Watch):
 
     def _publish(self, slices: Slices) -> None:
         with self._notifying:
-            if slices != self._slices:
-                self._slices = MappingProxyType(dict(slices))
+            if slices != self.slices:
+                self.slices = MappingProxyType(dict(slices))
                 for listener in self._listeners:
                     listener()

@@ -272,7 +272,7 @@ def test_the_gates_are_looked_at_again_with_another_version(
     api.show()
     node.settle(8)
     api.off, api.version = set(), "v1.36.4"
-    node.loop._watch._connections += 1
+    node.loop._watch.connections += 1
     node.settle(8)
     assert "gpu-set" in api.types
     assert node.reasons[-1] == "SliceFieldsKept"
@@ -349,7 +349,7 @@ def test_taints_keep_their_time_over_a_restart(start: Start, api: FakeSliceApi) 
             for taint in device.get("taints", ()):
                 taint["timeAdded"] = "2026-01-01T00:00:00Z"
     stored = {name: dict(it) for name, it in api.devices.items()}
-    api._watch._slices = None
+    api._watch.slices = None
     again = start()
     again.unhealthy(0)
     again.settle(1)
@@ -547,7 +547,7 @@ def test_a_lost_gpu_is_unhealthy(start: Start, api: FakeSliceApi) -> None:
     node = start()
     api.show()
     lost = replace(DGX, gpus=(replace(DGX.gpus[0], is_lost=True), *DGX.gpus[1:]))
-    node.loop._plugins._published = lost  # type: ignore[attr-defined]
+    node.loop._plugins.published = lost  # type: ignore[misc]
     node.settle(8)
     assert node.tainted("nodetopo.io/unhealthy")
 
@@ -566,7 +566,7 @@ def test_the_counters_of_a_claimed_set_outlive_one_of_its_gpus(
 
     again = start(dra_devices="sets")
     smaller = replace(DGX, gpus=tuple(gpu for gpu in DGX.gpus if gpu.id != gone))
-    again.loop._plugins._published = smaller  # type: ignore[attr-defined]
+    again.loop._plugins.published = smaller  # type: ignore[misc]
     again.settle(8)
     left = api.devices[name]["consumesCounters"][0]["counters"]
     assert left.keys() < consumed.keys()

@@ -85,7 +85,7 @@ class SimulatedAgent:
 
     def see(self, api: FakeApi) -> None:
         """Have the watch tell of the Node as it is."""
-        self.labelling._watch.take("MODIFIED", {"metadata": api.read()["metadata"]})
+        self.labelling.watch.take("MODIFIED", {"metadata": api.read()["metadata"]})
 
 
 def node(api: FakeApi) -> NodeLabelPublisher:

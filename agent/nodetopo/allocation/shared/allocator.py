@@ -81,7 +81,8 @@ class SharedAllocator:
         whole = Explanation(snapshot, self._leaves.terms.facts, rules)
         is_mig = self._leaves.is_isolated and not any(REPLICA in name for name in devices)
         what = "MIG instance" if is_mig else "replica"
-        self._explanation = SharedExplanation(whole, self._leaves, what)
+        # The inputs for explaining the answers.
+        self.explanation = SharedExplanation(whole, self._leaves, what)
         healthy = set(usable(snapshot))
         self._usable = frozenset(name for name in self._devices.gpu if devices[name] in healthy)
 
@@ -89,11 +90,6 @@ class SharedAllocator:
     def facts(self) -> Facts:
         """All of the machine that answers depend on, except which GPUs are lost."""
         return self._leaves.terms.facts
-
-    @property
-    def explanation(self) -> SharedExplanation:
-        """The inputs for explaining the answers."""
-        return self._explanation
 
     def allocate(
         self,
@@ -240,7 +236,7 @@ class SharedAllocator:
             chosen=names[0],
             indices=scores[0].order,
             score=scores[0],
-            reasons=self._explanation.reasons(scores, ways[0], pool),
+            reasons=self.explanation.reasons(scores, ways[0], pool),
             is_optimal=is_optimal,
             alternatives=tuple(
                 Alternative(

@@ -42,15 +42,11 @@ class DriverPause:
         self._clock = clock
         self._now = now
         self._lock = threading.Lock()
-        self._claim: str | None = None
+        # The label, ``key=value``, that requests the driver; ``None`` while none does.
+        self.claim: str | None = None
         self._began: datetime | None = None
         self._reported_at = 0.0
         self._notices: deque[Notice] = deque(maxlen=_MOST_NOTICES)
-
-    @property
-    def claim(self) -> str | None:
-        """The label, ``key=value``, that requests the driver; ``None`` while none does."""
-        return self._claim
 
     @property
     def text(self) -> str | None:
@@ -64,7 +60,7 @@ class DriverPause:
             return
         claim = driver_claim(texts(node, "labels"))
         with self._lock:
-            before, self._claim = self._claim, claim
+            before, self.claim = self.claim, claim
             if (before is None) == (claim is None):
                 return
             if claim is None:
@@ -78,17 +74,17 @@ class DriverPause:
     def notices(self) -> tuple[Notice, ...]:
         """Return the notices since the last call, and forget them."""
         with self._lock:
-            if self._claim is not None and self._clock() - self._reported_at >= LONG_S:
+            if self.claim is not None and self._clock() - self._reported_at >= LONG_S:
                 self._reported_at = self._clock()
-                self._notify(LONG, self._text() or self._claim, is_warning=True)
+                self._notify(LONG, self._text() or self.claim, is_warning=True)
             taken = tuple(self._notices)
             self._notices.clear()
         return taken
 
     def _text(self) -> str | None:
-        if self._claim is None or self._began is None:
+        if self.claim is None or self._began is None:
             return None
-        return f"{self._claim} has requested a free driver since {self._began:%Y-%m-%d %H:%M} UTC"
+        return f"{self.claim} has requested a free driver since {self._began:%Y-%m-%d %H:%M} UTC"
 
     def _notify(self, reason: str, message: str, *, is_warning: bool = False) -> None:
         self._notices.append(

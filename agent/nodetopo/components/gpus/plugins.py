@@ -93,9 +93,12 @@ class PluginSet:
         self._heeded = NOBODY
         self._offer = Offer(resources=())
         self._files = HandOverFiles(is_simulated=is_simulated)
-        self._taken: Snapshot | None = None
-        self._published: Snapshot | None = None
-        self._has_read = False
+        # The snapshot that is offered; ``None`` before the first.
+        self.taken: Snapshot | None = None
+        # The snapshot with lost GPUs; a new object only if more than its time differs.
+        self.published: Snapshot | None = None
+        # Whether NVML was read since the start; until then GPUs are those of a file.
+        self.has_read = False
         self._keeper = PluginKeeper[ServedResource]()
         self._log_warnings()
 
@@ -108,24 +111,9 @@ class PluginSet:
     def has_claims(self, has_claims: bool) -> None:
         self._files.has_claims = has_claims
 
-    @property
-    def taken(self) -> Snapshot | None:
-        """The snapshot that is offered; ``None`` before the first."""
-        return self._taken
-
     def with_lost(self, snapshot: Snapshot) -> Snapshot:
         """Return *snapshot* with the GPUs that have disappeared since startup added back."""
         return replace(snapshot, gpus=remembered(self._gpus, snapshot))
-
-    @property
-    def published(self) -> Snapshot | None:
-        """The snapshot with lost GPUs; a new object only if more than its time differs."""
-        return self._published
-
-    @property
-    def has_read(self) -> bool:
-        """Whether NVML was read since the start; until then GPUs are those of a file."""
-        return self._has_read
 
     def offerable(self, snapshot: Snapshot) -> tuple[Gpu, ...]:
         """Return the GPUs of *snapshot* that the settings do not exclude."""
@@ -199,13 +187,13 @@ class PluginSet:
     def is_registered(self) -> bool:
         """Whether every resource is registered; False before the first snapshot."""
         states = self.states.values()
-        return self._taken is not None and all(state.is_registered for state in states)
+        return self.taken is not None and all(state.is_registered for state in states)
 
     @property
     def is_decided(self) -> bool:
         """Whether each resource is registered or the reason against it is known."""
         states = self.states.values()
-        return self._taken is not None and all(
+        return self.taken is not None and all(
             state.is_registered or state.last_problem is not None or state.conflict is not None
             for state in states
         )
@@ -235,14 +223,14 @@ class PluginSet:
             self._health = health
             self._served_by_dra = served_by_dra
             self._apply(snapshot)
-            self._taken = snapshot
+            self.taken = snapshot
 
     def look_again(self) -> None:
         """Choose again how to hand over devices if the files that decide it have changed."""
-        if self._taken is not None and self._files.has_changed(self._plan):
+        if self.taken is not None and self._files.has_changed(self._plan):
             with self._lock:
                 if not self._is_stopped:
-                    self._apply(self._taken)
+                    self._apply(self.taken)
 
     def reconfigured(
         self, settings: GpuSettings, table: BandwidthTable | None
@@ -265,8 +253,8 @@ class PluginSet:
                     return
                 self._plan, self._places = plan, places
                 self._log_warnings()
-                if self._taken is not None:
-                    self._apply(self._taken)
+                if self.taken is not None:
+                    self._apply(self.taken)
 
         return offer_by_them
 
@@ -302,11 +290,11 @@ class PluginSet:
         minors = plan.minors()
         known = replace(snapshot, gpus=self._gpus)
         is_unread = any(issue.is_whole for issue in snapshot.issues)
-        self._has_read = self._has_read or bool(snapshot.gpus) or not is_unread
-        if self._published is None or replace(self._published, captured_at=None) != replace(
+        self.has_read = self.has_read or bool(snapshot.gpus) or not is_unread
+        if self.published is None or replace(self.published, captured_at=None) != replace(
             known, captured_at=None
         ):
-            self._published = known
+            self.published = known
         if plan.settings.offer_gpus != "never" and not plan.settings.dra:
             offered = self._without_dra(plan, known, minors)
         else:

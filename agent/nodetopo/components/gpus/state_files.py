@@ -47,32 +47,28 @@ class HealthFile:
         self.damage: str | None = None
         self._file = health_document(path)
         self._last: HealthState | None = None  # as read or written
-        self._is_there = False
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the file exists: it was read or written, and not found deleted since."""
-        return self._is_there
+        # Whether the file exists: it was read or written, and not found deleted since.
+        self.is_there = False
 
     def load(self) -> HealthState | None:
         """Return the saved state; ``None`` without a usable file."""
         saved = self._file.load()
         self.damage, self._last = saved.problem, saved.content
-        self._is_there = saved.content is not None
+        self.is_there = saved.content is not None
         return saved.content
 
     def late(self) -> HealthState | None:
         """Return the state that :meth:`load` could not read, if it can be read now."""
         content = self._file.late()
         if content is not None:
-            self._last, self._is_there = content, True
+            self._last, self.is_there = content, True
         return content
 
     def save(self, state: HealthState) -> bool:
         """Write *state* atomically; return whether that succeeded."""
         if not self._file.save(state):
             return False
-        self._last, self._is_there = state, True
+        self._last, self.is_there = state, True
         return True
 
     def damage_since(self, state: HealthState) -> str | None:
@@ -82,7 +78,7 @@ class HealthFile:
         same GPUs differ only in their times, and are kept. So is a file of a newer schema.
         """
         saved = self._file.read()
-        if not self._is_there or saved.is_absent or saved.is_newer:
+        if not self.is_there or saved.is_absent or saved.is_newer:
             return None
         if saved.content is None:
             return saved.problem
@@ -94,9 +90,9 @@ class HealthFile:
 
         A removed directory does not count, nor does its return, or a file that cannot be seen.
         """
-        if not self._is_there or not self._file.read().is_absent:
+        if not self.is_there or not self._file.read().is_absent:
             return False
-        self._is_there = False
+        self.is_there = False
         return is_directory(self.path.parent)
 
 

@@ -90,7 +90,8 @@ class LabelsLoop(PeriodicLoop):
         self._watch_from = clock() + spread(0.0, START_S)
         self._is_watched = watch is not None
         self._is_watch_wanted = is_watch_wanted
-        self._watch = watch or NodeWatch(settings.kubeconfig, settings.node_name)
+        # The watch of the Node, which may not be running yet.
+        self.watch = watch or NodeWatch(settings.kubeconfig, settings.node_name)
         self._lanes = tuple(
             OutputSchedule(
                 output,
@@ -106,12 +107,7 @@ class LabelsLoop(PeriodicLoop):
         self._absence = AbsenceProof()
         self._generation = 0
         self._uid: str | None = None
-        self._watch.subscribe(self._note)  # last: a running watch calls it at once
-
-    @property
-    def watch(self) -> NodeWatch:
-        """The watch of the Node, which may not be running yet."""
-        return self._watch
+        self.watch.subscribe(self._note)  # last: a running watch calls it at once
 
     @property
     def needs_watch(self) -> bool:
@@ -164,12 +160,12 @@ class LabelsLoop(PeriodicLoop):
         if not self._is_watched and self.needs_watch:
             self._is_watched = True
             threading.Thread(
-                target=self._watch.run, args=(stopping,), name="own node", daemon=True
+                target=self.watch.run, args=(stopping,), name="own node", daemon=True
             ).start()
 
     def _is_followed(self, output: LabelOutput) -> bool:
         """Return whether the watch shows every change of *output*."""
-        return output.is_on_node and self._watch.is_sound
+        return output.is_on_node and self.watch.is_sound
 
     def _note(self, node: Mapping[str, Any] | None) -> None:
         """Note the watch's metadata of the Node; called by its thread."""

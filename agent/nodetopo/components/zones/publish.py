@@ -59,21 +59,15 @@ class NodeZonesPublisher:
         path = f"/apis/{API_VERSION}/{PLURAL}/{quote(node, safe='')}"
         self._object = AppliedObject(self._connect, path, self._cure, is_whole=True)
         self._owner: Mapping[str, Any] | None = None
-        self._left_to: tuple[str, ...] | None = None
+        # The field managers of another producer's object; ``None`` if it is ours or unowned. Empty
+        # if the API server does not name the program that filled it.
+        self.left_to: tuple[str, ...] | None = None
         self.writes = 0
 
     @property
     def place(self) -> str:
         """The object, as ``kubectl`` names it."""
         return f"noderesourcetopology/{self._node}"
-
-    @property
-    def left_to(self) -> tuple[str, ...] | None:
-        """The field managers of another producer's object; ``None`` if it is ours or unowned.
-
-        Empty if the API server does not name the program that filled it.
-        """
-        return self._left_to
 
     def publish(self, content: Mapping[str, Any]) -> bool:
         """Write *content* to the object; return ``False`` if it is another producer's.
@@ -84,14 +78,14 @@ class NodeZonesPublisher:
         left_to = None
         if existing is not None and has_content(existing) and not is_marked(existing):
             left_to = other_managers(part(existing, "metadata"), CONTENT)
-        if left_to is not None and left_to != self._left_to:
+        if left_to is not None and left_to != self.left_to:
             structlog.get_logger().warning(
                 "NodeResourceTopology left to its producer",
                 object=self.place,
                 producers=list(left_to) or ["unknown"],
                 cure="stop that producer and delete the object, or switch publish-zones off",
             )
-        self._left_to = left_to
+        self.left_to = left_to
         if left_to is not None:
             return False
 

@@ -33,26 +33,21 @@ class NodeConfigWatch(NodeWatch):
         self._label = label
         self._on_change = on_change
         self._is_seen = threading.Event()
-        self._seen: SeenLabel | None = None
+        self.seen: SeenLabel | None = None  # the label last seen; ``None`` before the first answer
         self.subscribe(self._see)
-
-    @property
-    def seen(self) -> SeenLabel | None:
-        """The label last seen; ``None`` before the first answer."""
-        return self._seen
 
     def wait(self, timeout_s: float) -> SeenLabel | None:
         """Return the label last seen, after the first answer or *timeout_s*."""
         self._is_seen.wait(timeout_s)
-        return self._seen
+        return self.seen
 
     def _see(self, node: Mapping[str, Any] | None) -> None:
         labels = {} if node is None else node.get("labels") or {}
         value = labels.get(self._label)
         seen = SeenLabel(None if value is None else str(value))
-        if seen == self._seen:
+        if seen == self.seen:
             return
-        self._seen = seen
+        self.seen = seen
         self._is_seen.set()
         structlog.get_logger().info("config label seen", label=self._label, value=seen.value)
         self._on_change()

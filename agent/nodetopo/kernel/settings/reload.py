@@ -133,11 +133,14 @@ class Reloader:
         self._refused = Outage()
         self._missing = Outage()
         self._pending: Mapping[str, object] = {}
-        self._failures = 0
-        self._config: Chosen | None = None
+        self.failures = 0  # how many changes were refused since the start
+        # The named config in force; ``None`` where settings name no directory of them.
+        self.config: Chosen | None = None
         self._read_label: SeenLabel | None = None
-        self._current = base
-        self._watch: NodeConfigWatch | None = None
+        # The settings in force; origins and warnings are from the last accepted reading.
+        self.current = base
+        # The watch of the Node; ``None`` where no label is followed.
+        self.watch: NodeConfigWatch | None = None
         self._rejected: Settings | None = None
         self._stamp: Stamp = {}
         self._seen_stamp: Stamp = {}
@@ -152,54 +155,34 @@ class Reloader:
         Raises:
             InputError: there is no config to take, or it is invalid.
         """
-        settings = self._current.settings
+        settings = self.current.settings
         if settings.config_dir is not None:
             in_cluster = "KUBERNETES_SERVICE_HOST" in self._sources.environment
             if settings.kubeconfig is not None or in_cluster:
                 self._watch_node()
         before = self._sources.stamp(settings)
         try:
-            self._current, self._config = self._read()
+            self.current, self.config = self._read()
         except AgentError:
             self.close()
             raise
-        self._report_missing(self._config)
-        self._follow(before, settings, self._current.settings)
+        self._report_missing(self.config)
+        self._follow(before, settings, self.current.settings)
         self._next_look = self._clock() + LOOK_S
-
-    @property
-    def current(self) -> Resolved:
-        """The settings in force; origins and warnings are from the last accepted reading."""
-        return self._current
-
-    @property
-    def config(self) -> Chosen | None:
-        """The named config in force; ``None`` where settings name no directory of them."""
-        return self._config
 
     @property
     def label(self) -> SeenLabel | None:
         """The label that chooses the config; ``None`` if unknown."""
-        return None if self._watch is None else self._watch.seen
+        return None if self.watch is None else self.watch.seen
 
     @property
     def label_problem(self) -> str | None:
         """Why the label that chooses the config is unknown; ``None`` where it is."""
-        if self._config is None or self.label is not None:
+        if self.config is None or self.label is not None:
             return None
-        if self._watch is None:
+        if self.watch is None:
             return "no API server is known"
-        return self._watch.problem or "the API server has not answered, or has no such Node"
-
-    @property
-    def watch(self) -> NodeConfigWatch | None:
-        """The watch of the Node; ``None`` where no label is followed."""
-        return self._watch
-
-    @property
-    def failures(self) -> int:
-        """How many changes were refused since the start."""
-        return self._failures
+        return self.watch.problem or "the API server has not answered, or has no such Node"
 
     def notices(self) -> tuple[Notice, ...]:
         """Return the notices since the last call, and forget them."""
@@ -219,7 +202,7 @@ class Reloader:
         if (now := self._clock()) >= self._next_look:
             self._next_look = now + LOOK_S
             before = self._seen_stamp
-            self._seen_stamp = self._sources.stamp(self._current.settings, self._rejected)
+            self._seen_stamp = self._sources.stamp(self.current.settings, self._rejected)
             # It has changed and was left alone since.
             is_written = self._seen_stamp == before != self._stamp
         if self._is_asked.is_set() or is_written or self.label != self._read_label:
@@ -231,22 +214,22 @@ class Reloader:
         self._stopping.set()
 
     def _watch_node(self) -> None:
-        settings = self._current.settings
-        self._watch = NodeConfigWatch(
+        settings = self.current.settings
+        self.watch = NodeConfigWatch(
             settings.kubeconfig,
             settings.node_name,
             settings.config_label,
             lambda: self.on_news(),  # noqa: PLW0108 - whichever it is by then
         )
         threading.Thread(
-            target=self._watch.run, args=(self._stopping,), name="node config", daemon=True
+            target=self.watch.run, args=(self._stopping,), name="node config", daemon=True
         ).start()
-        if self._watch.wait(LABEL_WAIT_S) is None:
+        if self.watch.wait(LABEL_WAIT_S) is None:
             structlog.get_logger().warning(
                 "config label not known in time",
                 label=settings.config_label,
                 waited_s=LABEL_WAIT_S,
-                problem=self._watch.problem,
+                problem=self.watch.problem,
             )
 
     def _read(self) -> tuple[Resolved, Chosen | None]:
@@ -254,7 +237,7 @@ class Reloader:
 
         A config in force stays if the label names none.
         """
-        settings = self._current.settings
+        settings = self.current.settings
         self._read_label = label = self.label
         if settings.config_dir is None:
             return self._sources.resolved(), None
@@ -266,7 +249,7 @@ class Reloader:
             default=settings.default_config,
             fallbacks=settings.config_fallbacks,
         )
-        now = self._config
+        now = self.config
         if config.problem is not None and now is not None:
             if now.path is not None and now.path not in files.values():
                 raise InputError(config.problem, "correct the label, or add that file")
@@ -275,7 +258,7 @@ class Reloader:
 
     def _reload(self, apply: Apply) -> None:
         self._rejected = None
-        self._stamp = self._seen_stamp = self._sources.stamp(self._current.settings)
+        self._stamp = self._seen_stamp = self._sources.stamp(self.current.settings)
         try:
             wanted, config = self._read()
             # What needs a restart stays as it is, and so does what follows from it.
@@ -293,7 +276,7 @@ class Reloader:
 
     def _fixed(self, wanted: Resolved) -> Mapping[str, Given]:
         """Return the values in force that need a restart; each set of changes is logged once."""
-        now, fixed, pending = self._current, {}, {}
+        now, fixed, pending = self.current, {}, {}
         for name, setting in options().items():
             if setting.is_live:
                 continue
@@ -317,8 +300,8 @@ class Reloader:
         self._stamp = self._seen_stamp = {**_stamp(files(now)), **kept}
 
     def _accept(self, resolved: Resolved, config: Chosen | None) -> None:
-        before, self._current = self._current, resolved
-        config_before, self._config = self._config, config
+        before, self.current = self.current, resolved
+        config_before, self.config = self.config, config
         self._follow(self._stamp, before.settings, resolved.settings)
         log = structlog.get_logger()
         for text in resolved.warnings:
@@ -345,8 +328,8 @@ class Reloader:
             self._report_refusal(f"{problem}; {name} stays active, by {config.why}")
 
     def _report_refusal(self, problem: str) -> None:
-        self._failures += 1
-        name = None if self._config is None else self._config.name
+        self.failures += 1
+        name = None if self.config is None else self.config.name
         structlog.get_logger().error("configuration refused", problem=problem, config=name)
         self._notify(REFUSED, problem, is_warning=True)
 

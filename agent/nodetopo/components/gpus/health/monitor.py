@@ -23,7 +23,6 @@ from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.components.gpus.state_files import HealthFile, KnownGpus
 from nodetopo.errors import AgentError, UnreadableError
 from nodetopo.kernel.settings.kept import health_file
-from nodetopo.model.gpu_health import HealthView
 from nodetopo.model.notice import Notice
 from nodetopo.model.nvml_event import EventKind, NvmlEvent, NvmlStatus
 from nodetopo.model.snapshot import Snapshot
@@ -115,7 +114,7 @@ class GpuHealthMonitor:
         self._is_loss_told = False
         self._damage = Outage()
         self._fresh_at = self._state.nvml.fresh_at
-        self._view = view(self._state)
+        self.view = view(self._state)  # the verdicts, by GPU; replaced as a whole, never changed
         self._counts: dict[tuple[str, int], int] = {}
         self._codes: dict[str, set[int]] = {}
         self._judged: set[NvmlEvent] = set()
@@ -123,11 +122,6 @@ class GpuHealthMonitor:
         self._wanted_at: float | None = None  # when something last happened that a scan explains
         self._looked_at = float("-inf")
         self._waiting: list[_Waiting] = []
-
-    @property
-    def view(self) -> HealthView:
-        """The verdicts, by GPU; replaced as a whole, never changed."""
-        return self._view
 
     @property
     def counts(self) -> Mapping[tuple[str, int], int]:
@@ -328,9 +322,9 @@ class GpuHealthMonitor:
         self._notices.extend(notices(self._state, after, self._rules))
         self._state, self._lasting = after, lasting(after)
         verdicts = view(after)
-        is_changed = verdicts != self._view
+        is_changed = verdicts != self.view
         if is_changed:  # an equal view stays the same object: the reconcile loop compares identity
-            self._view = verdicts
+            self.view = verdicts
         return is_changed
 
     def _save(self, *, is_retry: bool) -> None:

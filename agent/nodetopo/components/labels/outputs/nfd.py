@@ -281,19 +281,15 @@ class LabelFilter:
     def __init__(self, place: str) -> None:
         """*place* is the name of the output in the log."""
         self._place = place
-        self._refused: frozenset[tuple[str, str]] = frozenset()
-
-    @property
-    def refused(self) -> frozenset[tuple[str, str]]:
-        """All labels held back so far, as (key, value)."""
-        return self._refused
+        # All labels held back so far, as (key, value).
+        self.refused: frozenset[tuple[str, str]] = frozenset()
 
     def passing(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the *labels* that can be published; log each of the others once."""
         refused = frozenset(item for item in labels.items() if not passes(*item))
-        for key, value in sorted(refused - self._refused):
+        for key, value in sorted(refused - self.refused):
             structlog.get_logger().error("label refused", place=self._place, key=key, value=value)
-        self._refused |= refused
+        self.refused |= refused
         return {key: value for key, value in labels.items() if (key, value) not in refused}
 
 

@@ -71,7 +71,8 @@ class NodeLabelPublisher:
             f"/api/v1/nodes/{quote(node, safe='')}",
             self._cure,
         )
-        self._refused: frozenset[tuple[str, str]] = frozenset()
+        # Labels, as (key, value), that the API server does not accept; not sent again.
+        self.refused: frozenset[tuple[str, str]] = frozenset()
         # What the last publish left: uid, labels, and those yielded to other programs.
         self._left: tuple[str, Mapping[str, str], frozenset[str]] | None = None
 
@@ -79,11 +80,6 @@ class NodeLabelPublisher:
     def place(self) -> str:
         """The Node, as ``kubectl`` names it."""
         return f"node/{self._node}"
-
-    @property
-    def refused(self) -> frozenset[tuple[str, str]]:
-        """Labels, as (key, value), that the API server does not accept; not sent again."""
-        return self._refused
 
     def changes(self, desired: DesiredLabels, *, complete: bool = False) -> LabelChanges:
         """Return the changes that :meth:`publish` would make, if the API server accepts them.
@@ -114,9 +110,9 @@ class NodeLabelPublisher:
             # The control of the experiment: refused even without labels, none of them is at fault.
             self._object.checked("PATCH", self._try_out(now, ()))
             refused = frozenset(self._invalid(now, tuple(sorted(desired.labels.items()))))
-            for key, value in sorted(refused - self._refused):
+            for key, value in sorted(refused - self.refused):
                 _log.error("API server rejected label", node=self._node, key=key, value=value)
-            self._refused |= refused
+            self.refused |= refused
             changes = self._changes(now, desired, complete=complete)
             answer = self._apply(now, desired, changes) if changes else None
         if answer is not None:
@@ -175,7 +171,7 @@ class NodeLabelPublisher:
         return {
             key: value
             for key, value in desired.labels.items()
-            if (key, value) not in self._refused and not (key in self._yields and key in now.others)
+            if (key, value) not in self.refused and not (key in self._yields and key in now.others)
         }
 
     def _annotations(self, now: Labelled, desired: DesiredLabels) -> Mapping[str, str]:

@@ -47,7 +47,7 @@ class OutputSchedule:
         is_followed: Callable[[], bool] = lambda: False,
     ) -> None:
         """Read nothing yet; *is_followed* returns whether a watch currently shows the output."""
-        self._output = output
+        self.output = output  # the output
         self._clock = clock
         self._spread = spread
         self._is_followed = is_followed
@@ -65,11 +65,6 @@ class OutputSchedule:
         self._outage = Outage()
         self.writes = 0
         self.errors = 0
-
-    @property
-    def output(self) -> LabelOutput:
-        """The output."""
-        return self._output
 
     @property
     def has_looked(self) -> bool:
@@ -101,7 +96,7 @@ class OutputSchedule:
         # the result of the write is known.
         seen = self._seen
         if seen is not None and seen is not self._examined:
-            self._examined, self._is_disturbed = seen, self._output.is_disturbed(seen)
+            self._examined, self._is_disturbed = seen, self.output.is_disturbed(seen)
         if (wait_s := self._wait_s(desired, is_proven=is_proven)) > 0:
             return wait_s
         self._is_disturbed = False
@@ -111,7 +106,7 @@ class OutputSchedule:
             self.errors += 1
             if self._outage.failed(str(error)):
                 log = structlog.get_logger()
-                log.warning("labels not published", output=self._output.name, error=str(error))
+                log.warning("labels not published", output=self.output.name, error=str(error))
             pause_s = self._pause.next_s(getattr(error, "retry_after_s", None))
             self._not_before = self._recheck_at = self._clock() + pause_s
         return max(0.0, self._wait_s(desired, is_proven=is_proven))
@@ -127,16 +122,16 @@ class OutputSchedule:
         """Publish *desired*; the first time, only check whether the write can be delayed."""
         changes = None
         if self._is_first:
-            changes = self._output.changes(desired, complete=is_proven)
+            changes = self.output.changes(desired, complete=is_proven)
             self._is_first = False
             if changes and changes.is_there:
                 self._not_before = self._clock() + self._spread(0.0, CORRECTION_S)
                 return
         if changes is None or changes:
-            changes = self._output.publish(desired, complete=is_proven)
+            changes = self.output.publish(desired, complete=is_proven)
         log = structlog.get_logger()
         if failures := self._outage.ended():
-            log.info("published again", output=self._output.name, failed=failures)
+            log.info("published again", output=self.output.name, failed=failures)
 
         now, is_new = self._clock(), desired != self._published
         if changes:
@@ -145,8 +140,8 @@ class OutputSchedule:
             self._gap_s = min(self._gap_s * 2, RECHECK_S[0]) if is_reassertion else GAP_S
             log.info(
                 "labels published",
-                output=self._output.name,
-                place=self._output.place,
+                output=self.output.name,
+                place=self.output.place,
                 added=len(changes.added),
                 changed=len(changes.changed),
                 removed=len(changes.removed),
