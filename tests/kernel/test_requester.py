@@ -1,5 +1,6 @@
 """Whose a call of the kubelet is, by what it lists during the call."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from random import Random
@@ -14,7 +15,6 @@ from nodetopo.kernel.requester import (
     DEADLINE_S,
     PAUSE,
     WINDOW_S,
-    Lookups,
     PodName,
     Requester,
     Requesters,
@@ -166,7 +166,7 @@ def test_a_new_pod_has_nothing_and_is_found_by_what_it_got(kubelet: Kubelet) -> 
     assert (first.pod, first.container, first.held) == (("default", "a"), "work", {})
     second = kubelet.ask("a", HCA)
     assert (second.pod, second.held) == (("default", "a"), {GPU: kubelet.held("a")[GPU]})
-    assert kubelet.requesters.lookups == Lookups(known=2)
+    assert kubelet.requesters.lookups == Counter(known=2)
 
 
 def test_a_pod_of_one_kind_is_not_taken_for_the_next_pod(kubelet: Kubelet) -> None:
@@ -217,7 +217,7 @@ def test_nobody_is_looked_up_where_nobody_needs_it(kubelet: Kubelet) -> None:
     before = kubelet.lists
     kubelet.add("a")
     assert kubelet.choose(GPU) is None
-    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Lookups())
+    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Counter())
 
 
 def test_nothing_is_listed_while_an_allocation_is_under_way(kubelet: Kubelet) -> None:
@@ -225,7 +225,7 @@ def test_nothing_is_listed_while_an_allocation_is_under_way(kubelet: Kubelet) ->
     before = kubelet.lists
     with kubelet.gate.allocating():
         assert kubelet.choose(GPU) == UNKNOWN
-    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Lookups(failed=1))
+    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Counter(failed=1))
     assert kubelet.choose(GPU) != UNKNOWN
 
 
@@ -238,7 +238,7 @@ def test_a_slow_list_is_used_and_no_other_follows_until_the_kubelet_has_recovere
     kubelet.takes_s = 0.0
     before = kubelet.lists
     kubelet.choose(HCA)
-    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Lookups(known=1, failed=1))
+    assert (kubelet.lists, kubelet.requesters.lookups) == (before, Counter(known=1, failed=1))
     kubelet.now_s += PAUSE * (DEADLINE_S + 1)
     found = kubelet.choose(HCA)
     assert found is not None
@@ -421,7 +421,7 @@ def test_a_pod_of_one_kind_comes_back_without_a_checkpoint(kind: str) -> None:
         kubelet.add("web-0")
         found = kubelet.ask("web-0", kind, size=2)
         assert (found.pod, found.held) == (("default", "web-0"), {})
-    assert kubelet.requesters.lookups == Lookups(known=4)
+    assert kubelet.requesters.lookups == Counter(known=4)
 
 
 def test_a_pod_comes_back_after_the_process_began_again(kubelet: Kubelet) -> None:

@@ -1,13 +1,13 @@
 """Whose a call is, on a real kubelet: pods of every shape, restarts, and other readers."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from nodetopo.components.rdma.resources import key_of
 from nodetopo.errors import UnreadableError
-from nodetopo.kernel.requester import Lookups
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Pod
 from nodetopo.probes.kubelet.podresources import PodResources
@@ -64,7 +64,7 @@ def test_pods_of_one_kind_between_pods_of_both_mislead_nobody(node: StaticPods) 
     assert all(map(are_near, pods)), [given(pod) for pod in pods]
     expected = ["gpus", "hcas", "a", "a", "b", "b", "c", "c"]
     assert asked(node) == [(name, "work") for name in expected]
-    assert node.requesters.lookups == Lookups(known=8)
+    assert node.requesters.lookups == Counter(known=8)
 
 
 def test_containers_and_sidecars_get_their_own_pairs(node: StaticPods) -> None:
@@ -102,7 +102,7 @@ def test_a_pod_that_comes_back_under_its_name_is_found_each_time(
         node.run("web-0", {"work": wanted})
         node.remove("web-0")
     assert asked(node) == [("web-0", "work")] * (3 * len(wanted))
-    assert node.requesters.lookups == Lookups(known=3 * len(wanted))
+    assert node.requesters.lookups == Counter(known=3 * len(wanted))
 
 
 def test_pods_that_come_at_once_get_their_own_pairs(node: StaticPods) -> None:
@@ -150,5 +150,4 @@ def test_a_reader_that_uses_up_the_sockets_rate_costs_nothing_but_the_certainty(
         for reader in readers:
             reader.join(60)
     assert all(map(are_near, pods)), [given(pod) for pod in pods]
-    lookups = node.requesters.lookups
-    assert lookups.known + lookups.ambiguous + lookups.failed == len(node.calls) == 4
+    assert node.requesters.lookups.total() == len(node.calls) == 4

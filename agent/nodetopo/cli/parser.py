@@ -64,19 +64,16 @@ class Parser(argparse.ArgumentParser):
 
     A group of commands without a command prints its help. Help shows a collapsed group as one line,
     and ``--help-all`` in full.
-
-    Attributes:
-        has_settings: whether settings of the daemon are flags too, for commands that accept some.
-        is_in_full: whether help shows collapsed groups in full.
     """
 
+    # Whether settings of the daemon are flags too, for commands that accept some.
     has_settings: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": _HelpFormatter, **options})
         self.register("type", int, whole_number)
         self.register("type", float, number)
-        self.is_in_full = False
+        self.is_in_full = False  # whether help shows collapsed groups in full
         self._collapsed: dict[argparse._ArgumentGroup, str] = {}
 
     def collapse(self, group: argparse._ArgumentGroup, summary: str) -> None:

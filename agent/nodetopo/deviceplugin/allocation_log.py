@@ -68,11 +68,6 @@ class AllocationLog:
     """Writes the lines in a separate thread, so that no call of the kubelet waits.
 
     *close_s* is how long :meth:`close` waits for the last lines, in seconds.
-
-    Attributes:
-        count: containers that were given devices.
-        dropped: allocations that were logged without their reasons, because too many waited.
-        unchosen: answers that were any valid set, because none was chosen in time.
     """
 
     def __init__(
@@ -83,9 +78,10 @@ class AllocationLog:
         *,
         resource: str = "",
     ) -> None:
-        self.count = 0
+        self.count = 0  # containers that were given devices
+        # Allocations that were logged without their reasons, because too many waited.
         self.dropped = 0
-        self.unchosen = 0
+        self.unchosen = 0  # answers that were any valid set, because none was chosen in time
         self._explain = explain
         self._log = log
         self._close_s = close_s

@@ -18,7 +18,7 @@ A list is only safe there while nothing is reserved (:mod:`nodetopo.probes.kubel
 while ``must_include`` is empty. Where the pod stays unknown, callers guess as they did without it.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
@@ -83,15 +83,6 @@ class Requester:
     requests: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookups:
-    """How many calls were looked up: the pod was found, ambiguous, or there was no list in time."""
-
-    known: int = 0
-    ambiguous: int = 0
-    failed: int = 0
-
-
 @dataclass(slots=True, kw_only=True)
 class _Container:
     """The container that was given devices last."""
@@ -110,13 +101,7 @@ class _Container:
 
 
 class Requesters:
-    """Finds the requester of each call; the kubelet's calls come one at a time, others may read.
-
-    Attributes:
-        requests: a pod and the name of its container → the numbers of devices in its spec, by
-            resource; ``None`` where that is not known. Set by whoever follows the pods.
-        uid: a pod → its UID; ``None`` where that is not known. Set likewise.
-    """
+    """Finds the requester of each call; the kubelet's calls come one at a time, others may read."""
 
     def __init__(
         self,
@@ -135,7 +120,10 @@ class Requesters:
             gate: says whether a list is safe.
             clock: seconds.
         """
+        # A pod and the name of its container → the numbers of devices in its spec, by resource;
+        # ``None`` where that is not known. Set by whoever follows the pods.
         self.requests: Callable[[PodName, str], Mapping[str, int] | None] = lambda *_: None
+        # A pod → its UID; ``None`` where that is not known. Set likewise.
         self.uid: Callable[[PodName], str | None] = lambda _: None
         self._pods = pods
         self._records = records
@@ -155,7 +143,9 @@ class Requesters:
         # Every device that a container of the node is known to have, by resource. As of the last
         # list, with later grants.
         self.in_use: Held = NOTHING
-        self._lookups: Mapping[str, int] = {}
+        # How the lookups turned out since the start: the pod was found, ambiguous, or there was no
+        # list in time.
+        self.lookups = Counter(known=0, ambiguous=0, failed=0)
         self._resumes_s = float("-inf")
         self.last_s: float | None = None
 
@@ -177,11 +167,6 @@ class Requesters:
     def wake(self) -> None:
         """End a wait."""
         self._news.set()
-
-    @property
-    def lookups(self) -> Lookups:
-        """How the lookups turned out since the start."""
-        return Lookups(**self._lookups)
 
     def prime(self, pods: Callable[[], Iterable[Pod]]) -> None:
         """Learn which pods were admitted before this process began, in no call of the kubelet.
@@ -489,7 +474,7 @@ class Requesters:
         self.in_use = _union((held, *_of_init_containers(recorded, records or ())))
 
     def _count(self, outcome: str) -> None:
-        self._lookups = {**self._lookups, outcome: self._lookups.get(outcome, 0) + 1}
+        self.lookups[outcome] += 1
 
 
 class _RecordedAnswers:

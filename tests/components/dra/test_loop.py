@@ -409,13 +409,13 @@ def test_a_claim_that_comes_before_the_first_scan_waits_for_it(
     node.loop.close()
     plugins = node.loop._plugins
     scanned = plugins.published
-    monkeypatch.setattr(plugins, "_published", None)
+    monkeypatch.setattr(plugins, "published", None)
     again = start()
     done: list[str] = []
     claim = again.allocate("2", "gpu-43")
     asking = threading.Thread(target=lambda: done.append(again.loop.prepared.prepare(claim).uid))
     asking.start()
-    monkeypatch.setattr(plugins, "_published", scanned)
+    monkeypatch.setattr(plugins, "published", scanned)
     again.settle()
     asking.join(60)
     assert done == ["2"]
@@ -434,7 +434,7 @@ def test_slices_stay_until_nvml_was_read_by_the_process_that_renews_them(
     assert plugins.published is not None
     bare = tuple(Gpu(index=gpu.index, uuid=gpu.uuid) for gpu in plugins.published.gpus)
     monkeypatch.setattr(plugins, "_gpus", bare)
-    monkeypatch.setattr(plugins, "_has_read", False)
+    monkeypatch.setattr(plugins, "has_read", False)
     closed = ProbeIssue(probe="nvml", subject="", reason="closed")
     plugins.take(replace(DGX, gpus=(), issues=(closed,)))
     again = start()
@@ -536,7 +536,7 @@ def test_without_a_scan_claims_are_given_up_all_the_same(
     name = next(iter(api.devices))
     node.loop.prepared.prepare(node.allocate("1", name))
     node.loop.close()
-    monkeypatch.setattr(node.loop._plugins, "_published", None)
+    monkeypatch.setattr(node.loop._plugins, "published", None)
     again = start()
     again.settle()
     assert again.loop._server.path.exists()

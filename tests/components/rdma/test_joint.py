@@ -1,5 +1,6 @@
 """Which requests of the kubelet are taken for one container's, and how that is verified."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from nodetopo.components.gpus.placement import Placement
 from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.resources import RdmaResource, key_of, offer_hcas, token_of
 from nodetopo.deviceplugin.service import Answers
-from nodetopo.kernel.requester import WINDOW_S, Lookups, Requesters
+from nodetopo.kernel.requester import WINDOW_S, Requesters
 from nodetopo.model.codec import decode
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pod import Pod
@@ -338,7 +339,7 @@ def test_what_a_pod_of_one_kind_took_misleads_no_other(
         node.give("both", resource, 4)
     assert len(node.pairs("both")) == 4
     assert node.are_near("both"), node.pairs("both")
-    assert node.requesters.lookups == Lookups(known=3)
+    assert node.requesters.lookups == Counter(known=3)
 
 
 @BOTH_ORDERS
@@ -367,7 +368,7 @@ def test_a_daemon_that_starts_then_needs_the_specs_where_a_pod_has_one_kind_only
     assert node.are_near("both"), node.pairs("both")
     node.start()
     node.give("unclear", order[1], 1)
-    assert node.requesters.lookups == Lookups(known=1)
+    assert node.requesters.lookups == Counter(known=1)
 
 
 @BOTH_ORDERS
@@ -392,7 +393,7 @@ def test_without_a_list_the_latest_of_the_other_kind_is_followed() -> None:
     node = Listed()
     node.requesters.need("joint placement", is_needed=False)
     assert sorted(node.give("a", GPU, 2)) == sorted(node.give("a", HCA, 2))
-    assert node.requesters.lookups == Lookups()
+    assert node.requesters.lookups == Counter()
 
 
 def test_shared_pools_need_no_requesters() -> None:

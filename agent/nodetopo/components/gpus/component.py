@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nodetopo.components.gpus.driver_pause import DriverPause
@@ -172,7 +171,7 @@ class Gpus(Component):
             devices=self._counted_devices(),
             allocations={name: state.allocations for name, state in states.items()},
             unchosen={name: state.unchosen for name, state in states.items()},
-            lookups=asdict(requesters.lookups) if requesters.is_needed else {},
+            lookups=dict(requesters.lookups) if requesters.is_needed else {},
             strategies=tuple(map(str, plugins.strategies)) if is_registered else (),
             health={} if health is None else health.view,
             xid_counts={} if health is None else health.counts,

@@ -25,9 +25,6 @@ class DriverPause:
 
     A deleted Node or an unreachable API server changes nothing.
 
-    Attributes:
-        on_change: called by the thread of the watch when a pause begins or ends.
-
     Args:
         clock: monotonic seconds.
         now: returns the wall-clock time.
@@ -38,6 +35,7 @@ class DriverPause:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        # Called by the thread of the watch when a pause begins or ends.
         self.on_change: Callable[[], None] = lambda: None
         self._clock = clock
         self._now = now

@@ -27,20 +27,17 @@ class HandOverFiles:
     """Chooses how containers get devices, and writes the host files that they need.
 
     One thread changes it; any thread can read it.
-
-    Attributes:
-        has_claims: whether pods have claims of our DRA driver although it is off; their containers
-            need the CDI names of GPUs that are not offered.
-        chosen: the strategy detected from the node's setup; ``None`` where a setting gives it or
-            nothing is offered.
-        cdi_problem: why our CDI specification is wrong or missing; ``None`` if it is right, or
-            unused.
     """
 
     def __init__(self, *, is_simulated: bool) -> None:
         """Write nothing yet; for a simulated machine, never read the host's files."""
+        # Whether pods have claims of our DRA driver although it is off; their containers need the
+        # CDI names of GPUs that are not offered.
         self.has_claims = False
+        # The strategy detected from the node's setup; ``None`` where a setting gives it or nothing
+        # is offered.
         self.chosen: HandOver | None = None
+        # Why our CDI specification is wrong or missing; ``None`` if it is right, or unused.
         self.cdi_problem: str | None = None
         self._is_simulated = is_simulated
         self._warnings: tuple[str, ...] = ()

@@ -35,9 +35,6 @@ class ScanLoop(PeriodicLoop):
         claim: returns why the driver must be free now; meanwhile NVML is closed and nothing is
             scanned. ``None`` without a reason.
         expected: knows the machine's GPU count; ``None`` if none is known.
-
-    Attributes:
-        is_blind: whether NVML gave no reading in the last scan.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class ScanLoop(PeriodicLoop):
         self._clock = clock
         self._wants_whole = threading.Event()
         self._is_asked = threading.Event()
-        self.is_blind = False
+        self.is_blind = False  # whether NVML gave no reading in the last scan
         self._had_reading = False
         self._failed_since: float | None = None
 

@@ -35,15 +35,12 @@ def health_document(path: Path) -> StateFile[HealthState]:
 
 
 class HealthFile:
-    """The health of GPUs in a file that a person may remove and another program may damage.
-
-    Attributes:
-        damage: why :meth:`load` could not read the file's content; ``None`` if it could, or without
-            a file.
-    """
+    """The health of GPUs in a file that a person may remove and another program may damage."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Why :meth:`load` could not read the file's content; ``None`` if it could, or without a
+        # file.
         self.damage: str | None = None
         self._file = health_document(path)
         self._last: HealthState | None = None  # as read or written

@@ -93,11 +93,7 @@ class Kubelet(Protocol):
 
 
 class ZonesLoop(PeriodicLoop):
-    """Publishes the kubelet's allocations; one thread runs it, any thread can read its counters.
-
-    Attributes:
-        kubelet_errors: unanswered questions to the kubelet.
-    """
+    """Publishes the kubelet's allocations; one thread runs it, any thread can read its counters."""
 
     def __init__(
         self,
@@ -153,7 +149,7 @@ class ZonesLoop(PeriodicLoop):
         self._seen: tuple[object, ...] | None = None
         self._zones_wanted: Mapping[str, Any] = {}
         self._placements_wanted: Mapping[Pod, str] = {}
-        self.kubelet_errors = 0
+        self.kubelet_errors = 0  # unanswered questions to the kubelet
 
     @property
     def writes(self) -> int:
@@ -265,9 +261,6 @@ class PacedWriter(Generic[Wanted]):
     """Keeps something written that changes with every pod: soon, but not all the time.
 
     For one thread.
-
-    Attributes:
-        errors: attempts that failed.
     """
 
     def __init__(
@@ -300,7 +293,7 @@ class PacedWriter(Generic[Wanted]):
         self._recheck_at = self._not_before
         self._asked_until = 0.0
         self._published: Wanted | None = None
-        self.errors = 0
+        self.errors = 0  # attempts that failed
 
     def step(self, wanted: Wanted) -> None:
         """Write *wanted* if it has changed, or is due to be checked, and a write is allowed now."""

@@ -47,9 +47,6 @@ class NodeZonesPublisher:
 
     A cluster has one producer of these objects: NFD's topology updater, the resource topology
     exporter, or this one. An object that another producer has filled is left alone.
-
-    Attributes:
-        writes: how many were made.
     """
 
     def __init__(self, connect: Connect, node: str) -> None:
@@ -62,7 +59,7 @@ class NodeZonesPublisher:
         # The field managers of another producer's object; ``None`` if it is ours or unowned. Empty
         # if the API server does not name the program that filled it.
         self.left_to: tuple[str, ...] | None = None
-        self.writes = 0
+        self.writes = 0  # how many were made
 
     @property
     def place(self) -> str:
@@ -157,11 +154,6 @@ class ObservedPlacementPublisher:
 
     It gives KAI Scheduler the NUMA nodes of each pod, and is written once per pod. KAI Scheduler
     has an exporter that does the same; annotations by this or any other program are left alone.
-
-    Attributes:
-        writes: number of writes.
-        refusals: permanent refusals by the API server, each for one pod; :meth:`republish` retries
-            them, and they do not delay other pods.
     """
 
     def __init__(self, connect: Connect, node: str) -> None:
@@ -170,7 +162,9 @@ class ObservedPlacementPublisher:
         self._node = node
         self._done: dict[Pod, str] = {}
         self._left: set[Pod] = set()
-        self.writes = 0
+        self.writes = 0  # number of writes
+        # Permanent refusals by the API server, each for one pod; :meth:`republish` retries them,
+        # and they do not delay other pods.
         self.refusals = 0
 
     @property

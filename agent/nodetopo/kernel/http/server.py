@@ -155,11 +155,7 @@ class _ReadingsCollector(Collector):
 
 
 class _Answers:
-    """Makes the answers to requests.
-
-    Attributes:
-        connections: the server's connections, for the metrics.
-    """
+    """Makes the answers to requests."""
 
     def __init__(
         self,
@@ -178,7 +174,7 @@ class _Answers:
         self.registry = CollectorRegistry()
         self.registry.register(_ReadingsCollector(self._counted))
         self.registry.register(PROCESS_COLLECTOR)  # reads three files of /proc/self per scrape
-        self.connections: Connections | None = None
+        self.connections: Connections | None = None  # the server's connections, for the metrics
         self._problem: str | None = None
 
     def make(self, request: Request) -> bytes:

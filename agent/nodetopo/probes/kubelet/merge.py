@@ -33,16 +33,13 @@ _FOLDED = {field.lower(): field for field in FIELDS}
 
 
 class Merge:
-    """A configuration being merged, lowest precedence first.
-
-    Attributes:
-        overridden: drop-ins and keys in them that lose to the same key in its own case.
-    """
+    """A configuration being merged, lowest precedence first."""
 
     def __init__(self) -> None:
         """Begin without any file: with no defaults for hard eviction."""
         self._document: Document = {}
         self._origins: dict[str, str] = {}
+        # Drop-ins and keys in them that lose to the same key in its own case.
         self.overridden: set[tuple[str, str]] = set()
 
     def load(self, file: Document, origin: str) -> None:

@@ -362,16 +362,13 @@ def event_set(nvml: Any, known: Sequence[str | None]) -> Iterator["GpuEventSet"]
 
 
 class GpuEventSet:
-    """One ``nvmlEventSet_t`` with the GPUs of the node in it (nvml.h, "Event Handling Methods").
-
-    Attributes:
-        gpus: the UUID of each GPU of the node by index, including GPUs without events; ``None`` if
-            unknown.
-        is_drained: whether the last wait ended without an event, after its whole time.
-    """
+    """One ``nvmlEventSet_t`` with the GPUs of the node in it (nvml.h, "Event Handling Methods")."""
 
     def __init__(self, nvml: Any) -> None:
+        # The UUID of each GPU of the node by index, including GPUs without events; ``None`` if
+        # unknown.
         self.gpus: tuple[str | None, ...] = ()
+        # Whether the last wait ended without an event, after its whole time.
         self.is_drained = False
         self._nvml = nvml
         self._uuids: dict[int | None, str | None] = {}  # a device's handle → its GPU's UUID

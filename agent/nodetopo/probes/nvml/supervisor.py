@@ -344,10 +344,6 @@ class _Child:
 
     Args:
         events: the descriptor for events; ``None`` if no events are wanted.
-
-    Attributes:
-        output: the descriptor of its replies.
-        growth: bytes by which the child had grown at its last reply; 0 until its size has settled.
     """
 
     def __init__(self, library: Path | None, events: int | None) -> None:
@@ -364,7 +360,8 @@ class _Child:
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
-        self.output = self._process.stdout.fileno()
+        self.output = self._process.stdout.fileno()  # the descriptor of its replies
+        # Bytes by which the child had grown at its last reply; 0 until its size has settled.
         self.growth = 0
         self._answers = 0
         self._settled: int | None = None  # its resident bytes then

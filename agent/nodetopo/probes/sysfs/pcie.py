@@ -89,11 +89,7 @@ class PlacedFunction:
 
 
 class PciTree:
-    """The PCI functions of one node; reads a function's files on demand.
-
-    Attributes:
-        addresses: of all functions, ascending.
-    """
+    """The PCI functions of one node; reads a function's files on demand."""
 
     def __init__(self, sysfs: Root) -> None:
         self._files = Files("pcie", sysfs)
@@ -107,7 +103,7 @@ class PciTree:
                 self._files.report(f"{PCI_DEVICES}/{name}", "not a PCI address")
             else:
                 addresses.append(address)
-        self.addresses = tuple(sorted(addresses))
+        self.addresses = tuple(sorted(addresses))  # of all functions, ascending
 
     @property
     def is_readable(self) -> bool:
