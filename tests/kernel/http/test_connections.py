@@ -183,6 +183,24 @@ def test_a_readyz_that_hangs_keeps_healthz_from_nobody() -> None:
         server.close()
 
 
+class Refused(threading.Thread):
+    """A thread at the limit of processes."""
+
+    def start(self) -> None:
+        """Refuse, in Python's words for EAGAIN."""
+        raise RuntimeError("can't start new thread")
+
+
+def test_at_the_limit_of_threads_probes_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HURRY_S", 0.1)
+    with served(NOTHING) as server:
+        monkeypatch.setattr(module, "Thread", Refused)
+        with many(server, 3):
+            for path in ("/healthz", "/readyz"):
+                assert probe(server, path) == (200, "ok\n")
+        assert server._connections.refused["deadline"] >= 3
+
+
 def test_headers_without_an_end_are_refused() -> None:
     with served(NOTHING) as server, connected(server) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * MOST_HEAD)

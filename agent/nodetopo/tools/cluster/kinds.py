@@ -177,12 +177,5 @@ v0.37.0 scheduling. Volcano makes a PodGroup of each of its Jobs, so Jobs need n
 
 def kind_of(api_version: str, kind: str) -> ObjectKind | None:
     """Return the kind of an object with *api_version* (``group/version``); ``None`` if another."""
-    group = api_version.rpartition("/")[0]
-    return next(
-        (
-            object_kind
-            for object_kind in KINDS
-            if (object_kind.group, object_kind.kind) == (group, kind)
-        ),
-        None,
-    )
+    wanted = (api_version.rpartition("/")[0], kind)
+    return next((each for each in KINDS if (each.group, each.kind) == wanted), None)
