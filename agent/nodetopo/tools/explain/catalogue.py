@@ -194,7 +194,7 @@ def _checks() -> Iterator[Entry]:
                 ("what to do", claim.remedy),
                 ("reference", claim.reference),
             ),
-            page=f"docs/operate/runbook-checks.md#{claim.code.lower()}",
+            page=claim.url,
         )
 
 

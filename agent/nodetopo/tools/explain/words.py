@@ -38,7 +38,7 @@ REJECTIONS = (
         "nodes that satisfy all CPUs, memory and devices of the pod. The pod is Failed; the "
         "kubelet doesn't retry it, and every replacement pod can fail the same way.",
         f"{_ADMIT}: usually, request fewer GPUs or CPUs, or use the policy `best-effort` "
-        "([KUB-003](runbook-checks.md#kub-003)).",
+        "([KUB-003](../reference/checks.md#kub-003)).",
         "troubleshoot.md#topologyaffinityerror",
         ("Resources cannot be allocated with Topology locality",),
     ),
