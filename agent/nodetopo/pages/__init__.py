@@ -3,11 +3,17 @@
 ``docs/`` has copies by ``scripts/generate pages``; links are relative to the copies.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
 DIRECTORY = Path(__file__).parent
+
+RUNBOOK = "operate/runbook.md"
+WORDS = "operate/words.md"
+
+_TABLE = re.compile(r"^\| --- .*\n((?:\| .*\n?)+)", re.MULTILINE)
 
 
 class Texts(TypedDict):
@@ -36,7 +42,7 @@ def checks(page: str) -> dict[str, Texts]:
     """Return the texts of the checks on *page* by code, in its order."""
     return {
         code: _texts(code, entry)
-        for code, entry in entries(page, "## ").items()
+        for code, entry in _entries(_read(page), "##").items()
         if entry.startswith("**")
     }
 
@@ -54,8 +60,32 @@ def _texts(code: str, entry: str) -> Texts:
     )
 
 
-def entries(page: str, heading: str) -> dict[str, str]:
-    """Return the text below each *heading*, such as ``## ``, of *page* by the heading's words."""
-    text = (DIRECTORY / page).read_text("utf-8")
-    parts = (part.partition("\n\n") for part in text.split(f"\n{heading}")[1:])
+def items(page: str, section: str) -> dict[str, dict[str, str]]:
+    """Return the entries of a section by name: what ``- **Means**: …`` and others say, by title."""
+    return {
+        name: {
+            title: " ".join(text.split())
+            for title, _, text in (item.partition("**: ") for item in entry.split("- **")[1:])
+        }
+        for name, entry in _entries(_section(page, section), "###").items()
+    }
+
+
+def tables(page: str, section: str) -> list[list[list[str]]]:
+    """Return the cells of each row of each table in a section, without the head."""
+    found = _TABLE.findall(_section(page, section))
+    return [[row[2:-2].split(" | ") for row in rows.splitlines()] for rows in found]
+
+
+def _section(page: str, title: str) -> str:
+    return _entries(_read(page), "##")[title]
+
+
+def _entries(text: str, level: str) -> dict[str, str]:
+    """Return what stands below each heading of *level*, such as ``##``, by its words."""
+    parts = (part.partition("\n") for part in text.split(f"\n{level} ")[1:])
     return {title: body.strip() for title, _, body in parts}
+
+
+def _read(page: str) -> str:
+    return (DIRECTORY / page).read_text("utf-8")
