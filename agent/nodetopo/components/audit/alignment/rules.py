@@ -1,10 +1,9 @@
 """Rules on running pods' real placement: GPUs, CPUs, memory and HCAs by NUMA node."""
 
 from nodetopo.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.alignment.devices import NvlinkSets
 from nodetopo.components.audit.alignment.measure import measured
-from nodetopo.components.audit.alignment.pairs import pairs
 from nodetopo.components.audit.alignment.record import Part, PodAlignment
 from nodetopo.components.audit.rules.kubelet.remedies import restarted_with
 from nodetopo.model.snapshot import Snapshot
@@ -103,6 +102,3 @@ def _missing_pods(snapshot: Snapshot) -> Judgement:
 
 def _subject(row: PodAlignment) -> str:
     return f"{row.namespace}/{row.pod} container {row.container} with {', '.join(row.gpus)}"
-
-
-RULES: tuple[Rule, ...] = (cpus, memory, hcas, gpus, nvlink, pairs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from nodetopo.checks.inputs import no_gpus, unknown_of, virtual_machine
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.pcie_paths import missing_pairs
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.complex_faults import (
@@ -82,10 +82,6 @@ def groups(snapshot: Snapshot) -> Judgement:
 def translation(snapshot: Snapshot) -> Judgement:
     """Find HCAs with address translation where there should be none, or on some alone."""
     yield from _judged(snapshot, translation_faults)
-
-
-PCIE: tuple[Rule, ...] = (flags_on_the_way, flags_elsewhere)
-GPUDIRECT: tuple[Rule, ...] = (groups, translation)
 
 
 def _judged(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from nodetopo.checks.inputs import gpu_label, missing_of_gpus, no_gpus, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Severity, rule
 from nodetopo.components.audit.rules.each import gpu_rule, known
 from nodetopo.model.gpu import FIRST_WITH_ROW_REMAPPING, Gpu, Virtualization
 from nodetopo.model.snapshot import Snapshot
@@ -127,17 +127,6 @@ def ecc_mode(gpu: Gpu) -> str | None:
     if not known(gpu.ecc):
         return "ECC off, on after the next reset" if gpu.ecc_pending else "ECC off"
     return "ECC on, off after the next reset" if gpu.ecc_pending is False else None
-
-
-RULES: tuple[Rule, ...] = (
-    recovery_action,
-    failed_remaps,
-    pending_remaps,
-    uncorrectable_errors,
-    low_clocks,
-    persistence_mode,
-    ecc_mode,
-)
 
 
 def has_no_ecc(gpu: Gpu) -> bool:

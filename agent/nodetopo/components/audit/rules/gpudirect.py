@@ -14,7 +14,7 @@ from nodetopo.checks.inputs import (
     no_gpus,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.pcie_paths import is_translated
 from nodetopo.components.audit.rules.rdma_ports import is_efa
 from nodetopo.model.snapshot import Snapshot
@@ -158,9 +158,6 @@ def gdrcopy(snapshot: Snapshot) -> Judgement:
     yield from missing_hcas(snapshot)
     if is_loaded is None:
         yield Missing("whether gdrdrv is loaded", because(snapshot, "host"))
-
-
-RULES: tuple[Rule, ...] = (peer_memory, driver_parameters, gdrcopy)
 
 
 def _values(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from nodetopo.checks.inputs import (
     nothing_to_align,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules import kernel_memory
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import CPU_STATE, cpu_list, host_of, unread
 from nodetopo.model.hca import Hca, HcaKind
 from nodetopo.model.numa import CpuSet
@@ -164,16 +163,6 @@ def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
     if exclusive is None:
         yield Missing(f"exclusive CPUs ({CPU_STATE})")
     yield from _missing_interrupts(snapshot)
-
-
-RULES: tuple[Rule, ...] = (
-    *kernel_memory.RULES,
-    governors,
-    idle_states,
-    isolated_cpus,
-    interrupts_on_node,
-    interrupts_on_exclusive_cpus,
-)
 
 
 def _shared_pool(snapshot: Snapshot) -> CpuSet | None:

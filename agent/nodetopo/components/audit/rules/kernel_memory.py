@@ -9,7 +9,7 @@ from nodetopo.checks.inputs import (
     nothing_to_align,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import host_of, missing_cgroup, sysctl, unread
 from nodetopo.components.audit.rules.kubelet.inputs import lacking, place, running, version
 from nodetopo.model.kubelet import KubeletSettings
@@ -121,16 +121,6 @@ def huge_pages(snapshot: Snapshot) -> Judgement:
         yield Missing(f"huge pages of NUMA node {', '.join(silent)}")
     homeless = (gpu.name for gpu in snapshot.gpus if gpu.numa_node is None)
     yield from unknown_of("NUMA node", homeless)
-
-
-RULES: tuple[Rule, ...] = (
-    swapped_pods,
-    swappiness,
-    numa_balancing,
-    zone_reclaim,
-    transparent_huge_pages,
-    huge_pages,
-)
 
 
 def _why_pods_swap(snapshot: Snapshot, settings: KubeletSettings) -> str | None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from nodetopo.checks.inputs import gpu_label, missing_gpus, missing_of_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.each import gpu_rule, known
 from nodetopo.components.audit.rules.gpu_pods import GPU, MIG, container_name, pod_name
 from nodetopo.components.audit.rules.mig_packing import geometry, impossible, is_capable, is_name
@@ -119,15 +119,6 @@ def impossible_devices(snapshot: Snapshot) -> Judgement:
     yield from _missing_layout(snapshot)
     if asks_for_any and (unsure := _without_geometry(snapshot)):
         yield Missing(f"MIG profiles of {listed(unsure)}")
-
-
-RULES: tuple[Rule, ...] = (
-    unused_devices,
-    pending_modes,
-    several_gpus,
-    absent_devices,
-    impossible_devices,
-)
 
 
 def _missing_modes(snapshot: Snapshot) -> tuple[Missing, ...]:

@@ -17,7 +17,7 @@ from nodetopo.checks.inputs import (
     one_numa_node,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import socket_of_node
 
@@ -92,6 +92,3 @@ def socket_nodes(snapshot: Snapshot) -> Judgement:
     yield from missing_numa_nodes(snapshot)
     if snapshot.cpu is None or not snapshot.cpu.sockets:
         yield Missing("CPU sockets", because(snapshot, "cpu"))
-
-
-RULES: tuple[Rule, ...] = (gpu_nodes, hca_nodes, coherent_memory, socket_nodes)

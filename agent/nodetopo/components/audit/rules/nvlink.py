@@ -4,12 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 from nodetopo.checks.inputs import confidential, gpu_label, no_gpus, statuses, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules.nvlink_fabric import (
-    fabric_manager,
-    fabric_registration,
-    imex_channels,
-)
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.nvlink_inputs import (
     active,
     knows_links,
@@ -158,17 +153,6 @@ def peer_access(snapshot: Snapshot) -> Judgement:
             )
     yield from missing_lists(snapshot)
     yield from unknown_of("peer access", (*silent, *lost(snapshot)))
-
-
-RULES: tuple[Rule, ...] = (
-    link_states,
-    link_counts,
-    recoveries,
-    fabric_registration,
-    peer_access,
-    fabric_manager,
-    imex_channels,
-)
 
 
 def _divided(snapshot: Snapshot) -> frozenset[int]:

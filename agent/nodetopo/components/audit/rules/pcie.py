@@ -16,10 +16,9 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.nvlink_inputs import lost
 from nodetopo.components.audit.rules.pcie_paths import (
-    iommu_translation,
     missing_pairs,
     no_pairs,
     ports_between,
@@ -223,18 +222,6 @@ def max_payload(snapshot: Snapshot) -> Judgement:
     yield from missing_pairs(snapshot)
     # Only a reader with CAP_SYS_ADMIN sees config space beyond its first 64 bytes.
     yield from unknown_of("maximum payload (read as root)", unread)
-
-
-RULES: tuple[Rule, ...] = (
-    width,
-    presence,
-    slots,
-    peer_access,
-    access_control,
-    iommu_translation,
-    max_payload,
-    completeness,
-)
 
 
 def _greatest(link: PcieLink | None) -> tuple[int, int] | None:

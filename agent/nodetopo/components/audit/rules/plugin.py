@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from nodetopo.checks.inputs import because, missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.model.dra import DRIVER
 from nodetopo.model.kubelet_state import OUR_SOCKETS
@@ -222,18 +222,6 @@ def counted_sets(snapshot: Snapshot) -> Judgement:
             observed=f"{len(bare)} of {len(sets)} sets consume no counter, {bare[0]} for one",
             expected="a counter for each GPU",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    empty_resources,
-    unhealthy_devices,
-    mixed_numa_nodes,
-    slow_plugins,
-    other_plugins,
-    other_writers,
-    one_way_out,
-    counted_sets,
-)
 
 
 def _devices(amounts: Mapping[str, int]) -> dict[str, int]:

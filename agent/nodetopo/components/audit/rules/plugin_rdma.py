@@ -3,7 +3,7 @@
 from collections import Counter
 
 from nodetopo.checks.inputs import because, missing_hcas, missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.components.audit.rules.kubelet.inputs import lacking, running
 from nodetopo.components.audit.rules.pods.inputs import listed
@@ -188,12 +188,3 @@ def deleted_specifications(snapshot: Snapshot) -> Judgement:
         yield Missing("programs that run on the host")
     if specs is None:
         yield Missing("CDI specifications")
-
-
-RULES: tuple[Rule, ...] = (
-    namespaces,
-    homeless_devices,
-    fabric_hcas,
-    other_plugins,
-    deleted_specifications,
-)

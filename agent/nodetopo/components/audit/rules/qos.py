@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import (
     container_name,
     gpu_pods,
@@ -187,16 +187,6 @@ def init_containers(snapshot: Snapshot) -> Judgement:
         fields = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope")
         yield from missing_numa_nodes(snapshot)
         yield from lacking(snapshot, settings, *fields)
-
-
-RULES: tuple[Rule, ...] = (
-    guaranteed_pods,
-    whole_cpus,
-    pod_level_resources,
-    lost_class,
-    throttled_containers,
-    init_containers,
-)
 
 
 def _missing_version(pod: Pod) -> Missing:

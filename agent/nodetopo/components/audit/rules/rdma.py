@@ -15,16 +15,11 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.each import hca_rule, known
 from nodetopo.components.audit.rules.rdma_ports import (
     active_ports,
-    link_errors,
     missing_states,
-    pcie_link,
-    rates,
-    roce_addresses,
-    roce_mtu,
 )
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort, LinkLayer
 from nodetopo.model.nvlink import Closeness
@@ -158,21 +153,6 @@ def read_requests(hca: Hca) -> str | None:
     """Return the maximum read request of *hca* where it is small."""
     size = known(known(hca.function).max_read_request)
     return f"{size} bytes" if size < LARGEST_REQUEST else None
-
-
-RULES: tuple[Rule, ...] = (
-    port_states,
-    hca_on_numa_node,
-    pcie_link,
-    rates,
-    near_hca,
-    link_errors,
-    roce_addresses,
-    roce_mtu,
-    device_nodes,
-    relaxed_ordering,
-    read_requests,
-)
 
 
 def _waiting(port: HcaPort) -> str:

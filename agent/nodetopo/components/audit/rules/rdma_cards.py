@@ -18,7 +18,7 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.rdma_ports import is_efa
 from nodetopo.model.hca import Hca, LinkLayer
 from nodetopo.model.nvlink import Closeness
@@ -222,6 +222,3 @@ def _model(hca: Hca) -> tuple[str | None, ...]:
 
 def _release(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in _NUMBER.findall(text))
-
-
-RULES: tuple[Rule, ...] = (connection_manager, management_devices, firmware, protocols, shares)

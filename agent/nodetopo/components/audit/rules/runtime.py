@@ -1,19 +1,10 @@
 """Rules on container runtimes: control groups, inherited limits, and who keeps the driver open."""
 
 from nodetopo.checks.inputs import because, no_adapters, no_gpus, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import host_of, missing_cgroup
 from nodetopo.components.audit.rules.kubelet.inputs import version
-from nodetopo.components.audit.rules.runtime_cdi import absent_specifications, stale_specifications
-from nodetopo.components.audit.rules.runtime_hand_over import device_links
 from nodetopo.components.audit.rules.runtime_inputs import configs
-from nodetopo.components.audit.rules.runtime_toolkit import (
-    disabled_cdi,
-    environment_variables,
-    known_holes,
-    no_way_for_gpus,
-    plain_runtimes,
-)
 from nodetopo.model.host import UNLIMITED, RuntimeConfig
 from nodetopo.model.kubernetes import release, size_text
 from nodetopo.model.operator_labels import driver_claim
@@ -108,22 +99,6 @@ def driver_in_use(snapshot: Snapshot) -> Judgement:
         )
     if holders.unread:
         yield Missing(f"open files of {holders.unread} processes")
-
-
-RULES: tuple[Rule, ...] = (
-    cgroup_version,
-    device_links,
-    stale_specifications,
-    absent_specifications,
-    disabled_cdi,
-    locked_memory,
-    open_files,
-    environment_variables,
-    no_way_for_gpus,
-    known_holes,
-    plain_runtimes,
-    driver_in_use,
-)
 
 
 def _configured(snapshot: Snapshot, name: str) -> RuntimeConfig:

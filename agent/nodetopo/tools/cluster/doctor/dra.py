@@ -6,7 +6,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.node import folded
@@ -83,6 +82,3 @@ def _addresses(device: PublishedDevice) -> set[str]:
     own = pci_of(device)
     counted = (counted_gpu(counter) for counter in device.counters)
     return {str(it) for it in (own, *counted) if it is not None}
-
-
-RULES: tuple[ClusterRule, ...] = (one_driver, labelled_nodes, complete_pools)

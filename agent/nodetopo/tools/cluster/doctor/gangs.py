@@ -10,7 +10,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.gang import Gang
@@ -155,6 +154,3 @@ def closed_nodes(cluster: Cluster) -> ClusterJudgement:
             observed=f"mixed, with MIG devices, on {folded(names)}",
             expected="single, or no MIG devices, on nodes for whole GPUs",
         )
-
-
-RULES: tuple[ClusterRule, ...] = (gangs_fit, closed_nodes)

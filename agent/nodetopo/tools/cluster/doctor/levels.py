@@ -8,7 +8,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.levels import (
@@ -135,12 +134,3 @@ def malformed_levels(cluster: Cluster) -> ClusterJudgement:
                 observed=repr(value),
                 expected="up to 63 letters, digits, - _ . with a letter or digit at both ends",
             )
-
-
-RULES: tuple[ClusterRule, ...] = (
-    levels_on_every_node,
-    empty_levels,
-    reused_values,
-    joined_values,
-    malformed_levels,
-)

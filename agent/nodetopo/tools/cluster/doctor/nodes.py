@@ -8,7 +8,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.levels import CLIQUE, has_false_clique, nvlink_keys
@@ -101,6 +100,3 @@ def _by_labels(cluster: Cluster, node: ClusterNode) -> dict[str, str | None]:
     _domain, partition, _clique = nvlink_keys(cluster.prefix)
     is_fabric = node.labels.get(f"{cluster.prefix}interconnect") == Interconnect.MNNVL
     return {CLIQUE: node.labels[partition]} if is_fabric and partition in node.labels else {}
-
-
-RULES: tuple[ClusterRule, ...] = (one_writer, gpu_feature_discovery, stale_fabric_labels)

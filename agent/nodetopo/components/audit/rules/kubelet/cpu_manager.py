@@ -1,6 +1,6 @@
 """Rules on the CPU Manager: options that give pods better CPUs, and reserved CPUs."""
 
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
     kubelet_rule,
@@ -244,13 +244,3 @@ def spread_reservation(snapshot: Snapshot) -> Judgement:
 def _whole(millicores: int) -> int:
     # The kubelet takes the ceiling: a part of a CPU cannot be kept from others.
     return -(-millicores // MILLICORES)
-
-
-RULES: tuple[Rule, ...] = (
-    whole_cores,
-    strict_reservation,
-    shared_caches,
-    reservation,
-    reserved_cores,
-    spread_reservation,
-)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     amount,
     is_on,
@@ -320,11 +320,3 @@ def _wrong_memory(
             observed = f"NUMA node {block.numa_node}: {reserved} of {block.kind}"
             field = place(settings, "reservedMemory")
             yield f"{observed} reserved", f"{size_text(kept, is_exact=True)} ({field})"
-
-
-RULES: tuple[Rule, ...] = (
-    misspelt_keys,
-    keys_without_effect,
-    cpu_manager_state,
-    memory_manager_state,
-)

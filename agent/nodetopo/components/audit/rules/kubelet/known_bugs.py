@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodetopo.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import missing_pods
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
@@ -263,6 +263,3 @@ def known_bugs(snapshot: Snapshot) -> Judgement:
             now = "" if evidence is None else f"; now {evidence}"
             observed = f"{bug.effect} ({bug.source}){now}"
             yield Finding(subject=f"kubelet {text}", observed=observed, expected=bug.cure)
-
-
-RULES: tuple[Rule, ...] = (known_bugs,)

@@ -5,7 +5,7 @@ import struct
 from collections import Counter
 
 from nodetopo.checks.inputs import missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     amount,
     kubelet_rule,
@@ -177,6 +177,3 @@ def reserved_memory(snapshot: Snapshot) -> Judgement:
     subject = f"{place(settings, 'systemReserved')} and {place(settings, 'kubeReserved')}"
     expected = "memory in one of them"
     yield Finding(subject=subject, observed="no memory reserved", expected=expected)
-
-
-RULES: tuple[Rule, ...] = (reserved_sum, reserved_huge_pages, reserved_memory)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodetopo.checks.inputs import no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
     kubelet_rule,
@@ -250,6 +250,3 @@ def _refused(
         yield Finding(subject=subject, observed=f"{name}: {options[name]}", expected=expected)
     for option, other in clashes(manager, options):
         yield Finding(subject=subject, observed=f"{option} and {other}", expected="one of them")
-
-
-RULES: tuple[Rule, ...] = (cpu_manager_options, topology_manager_options)

@@ -1,19 +1,9 @@
 """Rules on the kubelet's policies that decide alignment, and the list of all kubelet rules."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 
 from nodetopo.checks.inputs import needs_alignment, nothing_to_align
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules.kubelet import (
-    cpu_manager,
-    files,
-    known_bugs,
-    memory_manager,
-    options,
-    runtime,
-    topology_manager,
-)
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     missing_settings_and_nodes,
     place,
@@ -95,23 +85,3 @@ def _expect(snapshot: Snapshot, field: str, *good: str) -> Iterator[Finding | Mi
     if observed is not None and observed not in good:
         expected = " | ".join(good)
         yield Finding(subject=place(settings, field), observed=observed, expected=expected)
-
-
-RULES: tuple[Rule, ...] = tuple(
-    sorted(
-        (
-            exclusive_cpus,
-            aligned_devices,
-            pinned_memory,
-            *cpu_manager.RULES,
-            *topology_manager.RULES,
-            *options.RULES,
-            *memory_manager.RULES,
-            *known_bugs.RULES,
-            *files.RULES,
-            *runtime.RULES,
-        ),
-        key=attrgetter("code"),
-    )
-)
-"""All rules on the kubelet, by code."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodetopo.checks.inputs import because, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     ATTRIBUTES,
     amount,
@@ -184,6 +184,3 @@ def unloaded_files(snapshot: Snapshot) -> Judgement:
             observed="not loaded by the running kubelet",
             expected="a name that ends in .conf, in the directory that --config-dir names",
         )
-
-
-RULES: tuple[Rule, ...] = (process_limit, proxy_rights, rejections, drift, unloaded_files)

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import and_
 
 from nodetopo.checks.inputs import missing_numa_nodes, nothing_to_align
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import GPU, uses_gpus
 from nodetopo.components.audit.rules.kubelet.demand import (
     demands,
@@ -276,15 +276,3 @@ def numbers_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement
                 observed=f"{place(settings, _POLICY)} is {settings.topology_manager_policy}",
                 expected=f"numbers below {MASK_BITS}, or topologyManagerPolicy none",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    fits_one_node,
-    all_gpus_in_one_container,
-    even_widths,
-    scope,
-    devices_together,
-    number_of_nodes,
-    gaps_between_nodes,
-    numbers_of_nodes,
-)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import missing_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import GPU, container_name, missing_pods, pod_name
 from nodetopo.components.audit.rules.nvlink_inputs import knows_links
 from nodetopo.components.audit.rules.pods.inputs import (
@@ -155,6 +155,3 @@ def privileged_containers(snapshot: Snapshot) -> Judgement:
                 observed=f"privileged, with {whole_gpus(container)} of {here} GPUs asked for",
                 expected="not privileged",
             )
-
-
-RULES: tuple[Rule, ...] = (host_identity, visible_devices, privileged_containers)

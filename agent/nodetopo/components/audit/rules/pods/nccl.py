@@ -7,7 +7,7 @@ and ``docs/userguide/source/env.rst``.
 from collections.abc import Callable, Iterator
 
 from nodetopo.checks.inputs import because, confidential, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name, live
 from nodetopo.components.audit.rules.nvlink_inputs import knows_links, switched
 from nodetopo.components.audit.rules.pods import nccl_network as network
@@ -190,5 +190,3 @@ _LOOKS: tuple[Callable[[PlacedContainer], Iterator[tuple[str, str]]], ...] = (
     network.interfaces,
     _fabric,
 )
-
-RULES: tuple[Rule, ...] = (unread_variables, harmful_variables, debugging_variables)

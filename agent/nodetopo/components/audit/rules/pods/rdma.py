@@ -1,7 +1,7 @@
 """Rules on RDMA for pods: multi-node jobs request it, and can lock memory for it."""
 
 from nodetopo.checks.inputs import adapters, missing_hcas, no_adapters, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.alignment.devices import DevicePlaces
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.components.audit.rules.pods.inputs import (
@@ -172,6 +172,3 @@ def roce_networks(snapshot: Snapshot) -> Judgement:
                     observed=f"RoCE HCAs {listed(hca.name for hca in given)}, in the pods' network",
                     expected="the host's network, or a network with an interface of an HCA",
                 )
-
-
-RULES: tuple[Rule, ...] = (spread_jobs, locked_memory)
