@@ -10,7 +10,7 @@ from unittest import mock
 
 from nodetopo.cli.main import main
 from nodetopo.cli.output import Style
-from nodetopo.cli.topo.matrix import legend, text
+from nodetopo.cli.topo.rows import legend, text
 from nodetopo.machines.bundled import names
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.matrix import matrix

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from nodetopo.cli.output import Style
-from nodetopo.cli.topo.matrix import legend
-from nodetopo.cli.topo.matrix import text as matrix_text
+from nodetopo.cli.topo.rows import legend
+from nodetopo.cli.topo.rows import text as matrix_text
 from nodetopo.formats import json as bounded_json
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode

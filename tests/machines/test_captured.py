@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from nodetopo.cli.output import style
-from nodetopo.cli.topo.matrix import text
+from nodetopo.cli.topo.rows import text
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.model.codec import encode
 from nodetopo.nccl.xml import topology_xml

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodetopo.cli.output import style
-from nodetopo.cli.topo.matrix import text
+from nodetopo.cli.topo.rows import text
 from nodetopo.tools.importers.nccl_xml import parse_nccl_xml
 from nodetopo.tools.importers.topo_m import parse_topo_m
 from nodetopo.topology.matrix import Matrix, matrix

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import replace
 
 from nodetopo.checks.rule import Area
-from nodetopo.cli import alignment, output, reports
+from nodetopo.cli import alignment, judging, output
 from nodetopo.cli.output import Answer
 from nodetopo.cli.source import load, manifest_of, read_manifest_of
 from nodetopo.components.audit.alignment.measure import measured
@@ -15,19 +15,19 @@ from nodetopo.model.snapshot import Snapshot
 
 def run(args: Namespace) -> int:
     """Run the audit rules; 1 when one failed, 3 when one could not tell."""
-    rules = reports.selected(AUDIT, args.only, "audit")
+    rules = judging.selected(AUDIT, args.only, "audit")
     if args.manifest is not None:
         text = manifest_of(args)
         snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
         snapshot = replace(snapshot, pods=read_manifest_of(text, args, snapshot).pods)
         # Rules that were asked for by name are printed, whatever they are about.
         without_pods = None if args.only else replace(snapshot, pods=())
-        return reports.judge(snapshot, rules, args, without_pods=without_pods)
+        return judging.judge(snapshot, rules, args, without_pods=without_pods)
     snapshot = load(args, needs_gpus=False, in_full=True, pods=True, is_reported=True)
     if args.pod is not None:
         snapshot = _with_only_pod(snapshot, args.pod)
     if all(rule.area is not Area.ALIGNMENT for rule in rules):
-        return reports.judge(snapshot, rules, args)
+        return judging.judge(snapshot, rules, args)
 
     def with_alignment(answer: Answer) -> Answer:
         """Return *answer* with the real alignment of every running pod with GPUs or HCAs."""
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
             table=f"{table}\n{answer.table}" if table else answer.table,
         )
 
-    return reports.judge(snapshot, rules, args, with_alignment)
+    return judging.judge(snapshot, rules, args, with_alignment)
 
 
 def _with_only_pod(snapshot: Snapshot, wanted: str) -> Snapshot:

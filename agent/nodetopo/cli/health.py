@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from nodetopo.cli import reports
+from nodetopo.cli import judging
 from nodetopo.cli.source import load
 from nodetopo.components.audit.catalogue import HEALTH
 from nodetopo.errors import InputError
@@ -17,6 +17,6 @@ def run(args: Namespace) -> int:
     if args.only_looks or args.yes:
         flag = "--dry-run" if args.only_looks else "--yes"
         raise InputError(f"{flag} is for --clear", "name a GPU with --clear, or leave it out")
-    rules = reports.selected(HEALTH, args.only, "health")
+    rules = judging.selected(HEALTH, args.only, "health")
     snapshot = load(args, needs_gpus=False, in_full=True, is_reported=True)
-    return reports.judge(snapshot, rules, args)
+    return judging.judge(snapshot, rules, args)

@@ -10,7 +10,7 @@ from nodetopo.checks.rule import Rule, Suite
 from nodetopo.cli import output, reports
 from nodetopo.cli.output import Style, clean, say
 from nodetopo.cli.startup_report import Ready, ReadyResource, wait_ready
-from nodetopo.cli.topo.matrix import text
+from nodetopo.cli.topo.rows import text
 from nodetopo.deviceplugin.resources import Resource
 from nodetopo.kernel.component import Kernel
 from nodetopo.model.snapshot import Snapshot

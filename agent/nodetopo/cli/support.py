@@ -16,8 +16,8 @@ from nodetopo.cli.files import STDIO, read_text
 from nodetopo.cli.output import Style, escaped, json_text, note
 from nodetopo.cli.settings import resolved
 from nodetopo.cli.source import files_of, is_live, load, settings
-from nodetopo.cli.topo.matrix import legend
-from nodetopo.cli.topo.matrix import text as matrix_text
+from nodetopo.cli.topo.rows import legend
+from nodetopo.cli.topo.rows import text as matrix_text
 from nodetopo.cli.writing import write_private
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import LabelRules

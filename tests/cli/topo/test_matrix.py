@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodetopo.cli.output import Style
-from nodetopo.cli.topo.matrix import legend, text
+from nodetopo.cli.topo.rows import legend, text
 from nodetopo.machines.bundled import machine
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.snapshot import Snapshot

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodetopo.cli.output import Style
-from nodetopo.cli.topo.matrix import NOT_REPORTED, text
+from nodetopo.cli.topo.rows import NOT_REPORTED, text
 from nodetopo.machines.bundled import machine
 from nodetopo.tools.importers.topo_m import parse_topo_m
 from nodetopo.topology.matrix import matrix

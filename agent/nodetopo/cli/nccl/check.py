@@ -10,7 +10,7 @@ from typing import Any
 from nodetopo.allocation.measured import Operation
 from nodetopo.allocation.requests import resolve
 from nodetopo.checks.rule import Verdict
-from nodetopo.cli import output, reports
+from nodetopo.cli import judging, output
 from nodetopo.cli.bandwidth_table import measured_table, read_table
 from nodetopo.cli.files import STDIO, read_text, reading
 from nodetopo.cli.lists import device_names
@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
         measured=None if table is None else table.on(snapshot),
         table=f"bandwidth table {args.bandwidth_table}",
         operation=table.operation if table else Operation.ALL_REDUCE,
-        terms=reports.overrides(args),
+        terms=judging.overrides(args),
     )
     saved = None if args.save is None else _save(args, log, comparison, snapshot)
     emit(_answer(log, comparison, snapshot, args, saved), args)

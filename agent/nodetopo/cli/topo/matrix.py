@@ -6,40 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from nodetopo.cli import output
-from nodetopo.cli.output import Answer, Style, clean, emit
+from nodetopo.cli.output import Answer, emit
 from nodetopo.cli.source import load
 from nodetopo.cli.topo.picture import picture
+from nodetopo.cli.topo.rows import cell_text, folding_cells, legend, nic_legend, text
 from nodetopo.drawing.devices import Device as TreeDevice
 from nodetopo.drawing.devices import link_of, link_text
-from nodetopo.model.gpu import Gpu
-from nodetopo.model.numa import CpuSet
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import Rail, nearest_hcas, rails
 from nodetopo.topology.domains import islands
-from nodetopo.topology.matrix import SELF, Device, DeviceKind, Matrix, matrix
+from nodetopo.topology.matrix import Device, Matrix, matrix
 
 SCHEMA = "nodetopo/topo-matrix/v1"
 """Names the JSON shape, described by ``docs/reference/schema/topo-matrix.json``."""
-
-NOT_REPORTED = "?"
-
-_NO_VALUE = "N/A"
-"""nvidia-smi's word in the columns behind the cells."""
-
-_COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
-
-_NIC_TAIL = "\t" * 4
-"""nvidia-smi leaves the columns of a NIC empty, the tab before the GPU NUMA ID included."""
-
-_LEGEND = (
-    ("X", "the device itself"),
-    ("SYS", "PCIe and the link between NUMA nodes (UPI, xGMI)"),
-    ("NODE", "PCIe and the link between host bridges of one NUMA node"),
-    ("PHB", "PCIe and a host bridge, usually the CPU"),
-    ("PXB", "several PCIe bridges, no host bridge"),
-    ("PIX", "at most one PCIe bridge"),
-    ("NV#", "# NVLinks together"),
-)
 
 _WIDE_COLUMNS = ("NUMA", "PCI", "PCIE LINK", "NEAREST NIC", "ISLAND", "RAIL")
 
@@ -84,7 +63,7 @@ def run(args: Namespace) -> int:
     else:
         rows = text(cells, snapshot, output.style(no_color=args.no_color))
         if columns is not None and _is_wider(rows, columns):
-            rows = output.folded(_cells(cells, snapshot), columns)
+            rows = output.folded(folding_cells(cells, snapshot), columns)
         answer = Answer(plain=plain(cells), table=rows + legend(cells), short=rows)
     emit(replace(answer, svg=picture(snapshot)), args)
     return 0
@@ -106,83 +85,8 @@ def plain(found: Matrix) -> dict[str, Any]:
     return {"schema": SCHEMA, "devices": devices, "cells": [list(row) for row in found.cells]}
 
 
-def text(found: Matrix, snapshot: Snapshot, style: Style) -> str:
-    """Return the rows, separated by tabs as by nvidia-smi, so that its parsers work."""
-    header = "\t".join((*(device.id for device in found.devices), *_COLUMNS))
-    gpus = {gpu.name: gpu for gpu in snapshot.gpus}
-    rows = [
-        "\t".join((device.id, *map(cell_text, cells))) + _tail(gpus.get(device.id))
-        for device, cells in zip(found.devices, found.cells, strict=True)
-    ]
-    # nvidia-smi underlines the header on a terminal.
-    return "".join(f"{row}\n" for row in ("\t" + style.paint(header, "4"), *rows))
-
-
 def _is_wider(rows: str, columns: int) -> bool:
     return any(len(line.expandtabs()) > columns for line in rows.splitlines())
-
-
-def _cells(found: Matrix, snapshot: Snapshot) -> list[list[str]]:
-    """Return the rows of :func:`text` as cells, for a terminal too narrow for nvidia-smi's form."""
-    gpus = {gpu.name: gpu for gpu in snapshot.gpus}
-    rows = [["", *(device.id for device in found.devices), *_COLUMNS]]
-    for device, cells in zip(found.devices, found.cells, strict=True):
-        gpu = gpus.get(device.id)
-        affinities = ("", "", "") if gpu is None else _affinities(gpu)
-        rows.append([device.id, *map(cell_text, cells), *affinities])
-    return rows
-
-
-def cell_text(cell: str | None) -> str:
-    """Return the printed form of *cell*."""
-    if cell is None:
-        return NOT_REPORTED
-    return f" {SELF} " if cell == SELF else cell
-
-
-def _tail(gpu: Gpu | None) -> str:
-    """Return a row's columns behind its cells.
-
-    A NUMA affinity of N/A is one tab late; without both affinities nvidia-smi leaves the columns
-    empty (captures of R470 to R595).
-    """
-    if gpu is None:
-        return _NIC_TAIL
-    cpus, numa, memory = _affinities(gpu)
-    late = "\t" if numa == _NO_VALUE else ""
-    return f"\t{cpus}\t{late}{numa}\t\t{memory}"
-
-
-def _affinities(gpu: Gpu) -> tuple[str, str, str]:
-    """Return the CPU affinity, the NUMA affinity and the NUMA node of the memory of *gpu*."""
-    cpus = "" if gpu.cpu_affinity is None else str(gpu.cpu_affinity)
-    nodes = gpu.numa_affinity or (() if gpu.numa_node is None else (gpu.numa_node,))
-    numa = str(CpuSet.of(nodes)) if nodes else _NO_VALUE if cpus else ""
-    memory = _NO_VALUE if gpu.memory_numa_node is None else str(gpu.memory_numa_node)
-    return cpus, numa, memory
-
-
-def legend(found: Matrix) -> str:
-    """Return the meaning of the words, and the NICs' names."""
-    words = list(_LEGEND)
-    if any(cell is None for row in found.cells for cell in row):
-        words.append((NOT_REPORTED, "not reported"))
-    lines = "".join(f"  {word:<4} = {meaning}\n" for word, meaning in words)
-    return f"\nLegend:\n\n{lines}" + nic_legend(found)
-
-
-def nic_legend(found: Matrix) -> str:
-    """Return the names of NICs, and which of them each Data Direct function serves."""
-    names = []
-    for device in found.devices:
-        if device.kind is DeviceKind.GPU:
-            continue
-        if not device.id.startswith("DD"):
-            names.append(f"{device.id}: {device.label}")
-            continue
-        served = [name for name in device.label.split(", ") if name != device.id]
-        names += [f"{device.id}: {name} data-direct function" for name in served]
-    return "\nNIC Legend:\n\n" + "".join(f"  {clean(name)}\n" for name in names) if names else ""
 
 
 def wide_answer(
