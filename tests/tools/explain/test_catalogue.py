@@ -17,7 +17,6 @@ from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.model.xid import TABLE
 from nodetopo.tools.explain.catalogue import close_to, entries, look_up, names, plain
 from nodetopo.tools.explain.entry import Entry, Kind
-from scripts.generators.alerts import alerts
 from tests.docs.test_operations import reasons_in
 
 
@@ -118,11 +117,6 @@ def test_words_for_completion_are_single_words_without_variable_parts() -> None:
 
 def test_every_xid_of_the_table_is_explained() -> None:
     assert of(Kind.XID) == {f"XID-{code}" for code in TABLE}
-
-
-def test_every_alert_of_the_rules_is_explained_in_their_order() -> None:
-    explained = [entry.name for entry in entries() if entry.kind is Kind.ALERT]
-    assert explained == [rule["alert"] for rule in alerts()]
 
 
 def test_every_cause_of_misalignment_is_explained() -> None:
