@@ -1,4 +1,4 @@
-"""Rules on the kubelet's policies that decide alignment, and the list of all kubelet rules."""
+"""Rules on the kubelet's policies that decide alignment."""
 
 from collections.abc import Iterator
 
