@@ -56,7 +56,7 @@ DAEMON_STANDARD = CHILD_STANDARD | {
 DAEMON_PACKAGES = {
     *("admission", "allocation", "backoff", "checks", "cli", "components"),
     *("deviceplugin", "errors", "footprint", "formats", "kernel", "kubeapi", "machines", "model"),
-    *("nccl", "outage", "probes", "rdma", "topology"),
+    *("nccl", "outage", "pages", "probes", "rdma", "topology"),
 }
 DAEMON_COMMANDS = {
     *("daemon", "files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")

@@ -9,51 +9,12 @@ from typing import Any
 import yaml
 
 from scripts.generators.chart import values
+from scripts.generators.registry import with_rows
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "helm" / "files" / "alerts.yaml"
 PAGE = ROOT / "docs" / "operate" / "alerts.md"
 OBJECT = ROOT / "deploy" / "daemonset" / "components" / "alerts" / "prometheusrule.yaml"
-
-_INTRODUCTION = """\
-# Alerts
-
-Alerting and recording rules for Prometheus. Generated from `deploy/helm/files/alerts.yaml`, which
-is in Prometheus' format. Load the rules in one of these ways:
-
-| Prometheus | how to load the rules |
-| --- | --- |
-| its operator, with the Helm chart | enable the rules in the chart's values |
-| its operator, with kustomize | add the component `alerts` ([install.md](install.md#components)) |
-| without an operator | list the file under `rule_files` |
-
-The operator takes only the rules that its `ruleSelector` selects. If the selector needs a label,
-add it with a patch or a value of the chart. Scrape the pods' port `metrics` under a job whose
-name contains `nodetopo`. Adjust `for` and thresholds to your fleet.
-
-Alerts about a node have its name in the label `node`. If several clusters share a Prometheus, the
-label `cluster` separates their alerts and recordings. [runbook.md](runbook.md#alerts) explains
-the response to each alert, and [metrics.md](../reference/metrics.md) describes every metric.
-`deploy/helm/files/dashboard.json` is a Grafana dashboard: import it, or mount it as a ConfigMap
-for Grafana's sidecar. With Helm, set `metrics.dashboard.create=true`. The installation works if
-the panel *Nodes* of the row *Fleet* shows all GPU nodes, *Nodes not ready* shows 0, *Devices*
-shows your GPUs, and *Misaligned pods* is empty.
-
-## Rules
-
-| alert | severity | for | summary |
-| --- | --- | --- | --- |
-"""
-
-_RECORDINGS = """
-## Recording rules
-
-A few series for each cluster, model or resource. In a large fleet, a query over every GPU takes
-too long:
-
-| series | expression |
-| --- | --- |
-"""
 
 
 def groups() -> list[dict[str, Any]]:
@@ -73,7 +34,7 @@ def recordings() -> list[dict[str, Any]]:
 
 
 def page() -> str:
-    """Return the page as Markdown."""
+    """Return the page with its tables renewed; its text stays."""
     rows = [
         f"| [{rule['alert']}](runbook.md#{rule['alert'].lower()}) | {rule['labels']['severity']} | "
         f"{rule['for']} | {plain(rule['annotations']['summary'])} |\n"
@@ -82,7 +43,13 @@ def page() -> str:
     recorded = [
         f"| `{rule['record']}` | `{' '.join(rule['expr'].split())}` |\n" for rule in recordings()
     ]
-    return _INTRODUCTION + "".join(rows) + _RECORDINGS + "".join(recorded)
+    return with_rows(
+        PAGE,
+        {
+            "| alert | severity | for | summary |": rows,
+            "| series | expression |": recorded,
+        },
+    )
 
 
 def plain(text: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from scripts.generators.registry import with_rows
+
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "deploy" / "helm" / "files" / "distributions.yaml"
 OVERLAYS = ROOT / "deploy" / "daemonset" / "overlays"
@@ -25,50 +27,6 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
   - ../../base
-"""
-
-_PAGE = """\
-# Distributions
-
-Distributions of Kubernetes keep the configuration of the container runtime and of the kubelet at
-different paths. Choose your distribution, so that the agent can read these files. This page is
-generated from `deploy/helm/files/distributions.yaml`.
-
-With Helm, set the value `distribution`. With the manifests, apply the overlay of the same name:
-
-```
-helm install nodetopo oci://ghcr.io/OWNER/charts/nodetopo --version 0.1.0 \\
-  --namespace nodetopo --create-namespace --set distribution=rke2
-kubectl apply -k "https://github.com/OWNER/nodetopo//deploy/daemonset/overlays/rke2?ref=v0.1.0"
-```
-
-For kubeadm and kind, use the chart's or the manifests' defaults, or the overlay `kubeadm`. To add
-[components](install.md#components), use the overlay as a resource in your own kustomization.
-
-Without these files, `device-list-strategy: auto` can't detect the runtime's settings and uses CDI,
-and the checks RUN-* and KUB-* that need them are unknown.
-
-| distribution | value and overlay | mounts, read-only | RuntimeClass | notes |
-| --- | --- | --- | --- | --- |
-"""
-
-_FOOT = """
-On every distribution except Talos and Bottlerocket, these directories are mounted too: the CDI
-directories `/etc/cdi` and `/run/cdi`, the toolkit's directory `/etc/nvidia-container-runtime`, and
-`/usr/local`. The container runtime creates the first three, empty, if they don't exist. No other
-directory is created on the host. If a path in the table is missing, the pod doesn't start, and its
-Events name the path. Check that you chose the right distribution.
-
-The kubelet's command-line flags take precedence over its files, and the pod can't see processes of
-the host. To audit the effective settings, add the component `configz` (Kubernetes 1.33 or later).
-
-The kubelet's root directory is `/var/lib/k0s/kubelet` on k0s,
-`/var/snap/microk8s/common/var/lib/kubelet` on MicroK8s, and `/var/lib/kubelet` on all others. The
-overlay and the chart mount
-`pod-resources` from that directory; `kubeletRootDir` overrides it.
-
-Tests compose the files of each distribution, mount them as the rendered manifests do, and read the
-result. The overlays have not been tried on clusters of these distributions.
 """
 
 
@@ -125,7 +83,7 @@ def _patch(distribution: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page with its table renewed; its text stays."""
     rows = []
     for name, one in distributions().items():
         paths = ", ".join(f"`{mount['path']}`" for mount in one["mounts"])
@@ -138,7 +96,8 @@ def page() -> str:
             one["notes"],
         )
         rows.append(f"| {' | '.join(cells)} |\n")
-    return _PAGE + "".join(rows) + _FOOT
+    head = "| distribution | value and overlay | mounts, read-only | RuntimeClass | notes |"
+    return with_rows(PAGE, {head: rows})
 
 
 def made() -> Mapping[Path, str]:

@@ -9,7 +9,7 @@ from nodetopo.components.rdma.health.hca import HcaRules
 from nodetopo.components.rdma.health.monitor import LOOK_S, PORTS_A_LOOK, SCAN_PAUSE_S
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.xid import CATALOGUE_URL, REPEATED, ROWS, TABLE, TABLE_VERSION, UNLISTED, Row
-from nodetopo.tools.explain.words import HCA_HEALTH
+from nodetopo.pages import WORDS, tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "health.md"
 
@@ -21,7 +21,8 @@ _RULES = HealthRules()
 _HCA_RULES = HcaRules()
 
 _HCA_CAUSES = "| reason | meaning | what to do |\n| --- | --- | --- |\n" + "".join(
-    f"| `{word.name}` | {word.meaning} | {word.cure} |\n" for word in HCA_HEALTH
+    f"| {name} | {meaning} | {cure} |\n"
+    for name, meaning, cure, _ in tables(WORDS, "HCA health")[0]
 )
 
 _HEAD = f"""\

@@ -7,6 +7,7 @@ from nodetopo.kernel.http.families import families, series
 from nodetopo.kernel.http.family import MOST_SERIES, PREFIX, Family, Per
 from nodetopo.model.xid import MAX_CODES
 from nodetopo.tools.node_rules import node_rules
+from scripts.generators.registry import with_rows
 
 FAMILIES = tuple(family for _, family in families())
 """In the order of the page."""
@@ -25,34 +26,7 @@ NODES = (
 )
 """Nodes that the page counts the series of."""
 
-_INTRODUCTION = """\
-# Metrics
-
-nodetopo serves metrics on `--metrics-address` at `/metrics`, as Prometheus text or OpenMetrics. A
-scrape reads from memory: it calls neither NVML nor the API server, and opens only the three files
-of `/proc/self` behind `process_*`. Counters start at 0 with the process.
-
-- An unknown fact has no sample. Before the first scan, the node and its GPUs have none.
-- `gpu` is NVML's index, `uuid` the permanent name of the GPU; `nodetopo_gpu_info` joins the two.
-  `nodetopo_node_info` has the name of the node: `nodetopo_gpu_healthy * on (cluster, job, instance)
-  group_left (node) nodetopo_node_info`.
-- No metric names a pod.
-- `process_*` come from the Prometheus client library: CPU, memory, open files, start time.
-
-The same address serves `/healthz` and `/readyz`:
-[runbook.md](../operate/runbook.md#readiness-and-liveness).
-Alerting rules: [alerts.md](../operate/alerts.md).
-
-`docs/reference/metrics.md` is generated from the `metrics.py` of `agent/nodetopo/components/`.
-
-## Metrics
-
-| Metric | Type | Labels | Meaning | Samples | Series at most |
-| --- | --- | --- | --- | --- | --- |
-"""
-
-_SERIES = """\
-
+_SERIES = """
 ## Series per node
 
 A node without problems has at most
@@ -96,8 +70,10 @@ metricRelabelings:
 
 
 def page() -> str:
-    """Return the page as Markdown, one row per family."""
-    return _INTRODUCTION + "".join(map(_row, FAMILIES)) + _series()
+    """Return the page with one row per family, and its numbers of series; its text stays."""
+    head = "| Metric | Type | Labels | Meaning | Samples | Series at most |"
+    text = with_rows(PAGE, {head: map(_row, FAMILIES)})
+    return text.partition("\n## Series per node\n")[0] + _series()
 
 
 def minimal_pattern() -> str:

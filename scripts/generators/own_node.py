@@ -12,7 +12,7 @@ from nodetopo.components.labels.catalogue import CATALOGUE
 from nodetopo.components.labels.gpu_resource import LONGEST_PROFILE
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.kubeapi.apply import FIELD_MANAGER
-from nodetopo.tools.explain.events import POD_EVENTS
+from nodetopo.pages import RUNBOOK, tables
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _COMPONENT = _DEPLOY / "daemonset" / "components" / "own-node"
@@ -150,7 +150,8 @@ def _managers() -> Iterator[str]:
 
 
 def _reasons() -> Iterator[str]:
-    reasons = "', '".join(sorted(name for event in POD_EVENTS for name in event.names))
+    _about_nodes, about_pods = tables(RUNBOOK, "Events")
+    reasons = "', '".join(sorted(names for names, *_ in about_pods))
     yield "    - name: podReasons"
     yield "      expression: >-"
     yield f"        ['{reasons}']"

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from scripts.generators.registry import with_rows
+
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "daemonset"
 PAGE = ROOT / "docs" / "operate" / "rbac.md"
@@ -37,34 +39,6 @@ WHY: Mapping[tuple[str, str], str] = {
     ("zones", "noderesourcetopologies"): "publishes the NodeResourceTopology of the node",
 }
 """By component and resource: the use of the right."""
-
-_HEAD = """\
-# Access rights
-
-The rights of nodetopo's service account in the API server, for a security review. Generated from
-`deploy/daemonset/`; the chart grants the same rights under `rbac.create`.
-
-`base` is always installed. Each [component](install.md#components) adds its rights only where you
-install it. No right covers Secrets, ConfigMaps or `pods/exec`, and none uses a wildcard.
-
-| component | scope | API group | resource | verbs | why |
-| --- | --- | --- | --- | --- | --- |
-"""
-
-_TAIL = """
-RBAC can't limit the rights on Nodes and pods to the daemon's own node. The component `own-node`
-adds a ValidatingAdmissionPolicy that does: it refuses writes to other Nodes, to other programs'
-labels, and in the name of other programs.
-[threat-model.md](../internals/threat-model.md#the-api-server) lists the proofs.
-
-The overlay `openshift` also adds a SecurityContextConstraints object for the service account:
-[distributions.md](distributions.md).
-
-Commands on your workstation (`nodetopo export`, `doctor`, `explain-claim`, `cleanup`) use the
-rights of your kubeconfig: all of them list Nodes, `explain-claim` also reads ResourceClaims and
-ResourceSlices, and `cleanup` also patches Nodes. `kubectl nodetopo NODE` needs `list` on pods and
-`create` on `pods/exec` in the namespace of the agent.
-"""
 
 
 class Right(NamedTuple):
@@ -102,14 +76,14 @@ def _of(role: Mapping[str, Any], component: str) -> Iterator[Right]:
 
 
 def page() -> str:
-    """Return the page as Markdown."""
+    """Return the page with its table renewed; its text stays."""
     rows = (
         f"| `{right.component}` | {right.scope} | {f'`{right.group}`' if right.group else 'core'} "
         f"| `{right.resource}` | {', '.join(right.verbs)} "
         f"| {WHY[right.component, right.resource]} |\n"
         for right in rights()
     )
-    return _HEAD + "".join(rows) + _TAIL
+    return with_rows(PAGE, {"| component | scope | API group | resource | verbs | why |": rows})
 
 
 def chart() -> str:

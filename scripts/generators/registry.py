@@ -1,6 +1,7 @@
 """Every generator by name, and what they would change in the tree."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +18,7 @@ GENERATORS = (
     "man",
     "settings",
     "labels",
-    "checks",
-    "runbook",
-    "check-runbook",
+    "pages",
     "health",
     "metrics",
     "alerts",
@@ -67,6 +66,22 @@ def changes(name: str) -> Iterator[Change]:
         if not path.exists() or path.read_text("utf-8") != text:
             yield Change(path, text)
     yield from (Change(path, None) for path in sorted(left_over))
+
+
+def with_rows(page: Path, tables: Mapping[str, Iterable[str]]) -> str:
+    """Return the text of *page* with new rows in its *tables*, each named by its first line.
+
+    Raises:
+        ValueError: the page has no such table, or several.
+    """
+    text = page.read_text("utf-8")
+    for head, rows in tables.items():
+        found = re.findall(rf"^{re.escape(head)}\n\|[-| ]*\n(?:\|.*\n)*", text, re.MULTILINE)
+        if len(found) != 1:
+            raise ValueError(f"{page} has {len(found)} tables with the head {head}")
+        first, rule, *_ = found[0].splitlines(keepends=True)
+        text = text.replace(found[0], "".join((first, rule, *rows)))
+    return text
 
 
 def hint(name: str) -> str:

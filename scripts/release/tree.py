@@ -32,7 +32,6 @@ VERSIONED = (
     "docs/operate/distributions.md",
     "deploy/helm/README.md",
     "scripts/generators/chart.py",
-    "scripts/generators/distributions.py",
 )
 """Files that name the version; nothing else in them looks like the version of a release of ours."""
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from nodetopo import pages
 from nodetopo.cli.main import parser
 from nodetopo.kernel.http.families import families
+from nodetopo.pages import items
 from nodetopo.tools.node_rules import node_rules
 from scripts.generators.alerts import OBJECT, PAGE, RULES, alerts, recordings
 from scripts.generators.metrics import minimal_pattern
@@ -17,18 +19,13 @@ from tests.docs.test_links import anchors
 FAMILIES = [family for _, family in families()]
 
 RUNBOOK = PAGE.with_name("runbook.md")
+ENTRIES = items(pages.RUNBOOK, "Alerts")
 PARTS = ["Means", "Impact", "Confirm", "Do"]
 IN_POD = ["--host-root=/host", "--sysfs-root=/host/sys"]
 """What the function `agent` of the runbook adds to each command."""
 
 FOREIGN = {"cluster", "job", "instance", "resource_name", "le"}
 """Labels of Prometheus, and of the kubelet's metrics."""
-
-
-def entries() -> dict[str, str]:
-    """Return the text of each entry of the runbook's section on alerts, by its heading."""
-    text = RUNBOOK.read_text("utf-8").partition("\n## Alerts\n")[2].partition("\n## ")[0]
-    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL))
 
 
 def commands() -> Iterator[list[str]]:
@@ -62,7 +59,7 @@ def test_every_alert_says_how_bad_it_is_and_what_it_means() -> None:
 
 
 def test_every_alert_has_an_entry_in_the_runbook() -> None:
-    assert list(entries()) == [rule["alert"] for rule in alerts()]
+    assert list(ENTRIES) == [rule["alert"] for rule in alerts()]
     there = anchors(RUNBOOK)
     for rule in alerts():
         path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
@@ -70,9 +67,10 @@ def test_every_alert_has_an_entry_in_the_runbook() -> None:
         assert anchor in there
 
 
-@pytest.mark.parametrize("name", entries())
+@pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_says_what_it_means_costs_and_takes(name: str) -> None:
-    assert re.findall(r"^- \*\*(\w+)\*\*: \S", entries()[name], re.MULTILINE) == PARTS
+    assert list(ENTRIES[name]) == PARTS
+    assert all(ENTRIES[name].values())
 
 
 def test_every_command_of_the_runbook_can_be_run() -> None:

@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 from nodetopo.errors import InputError, closest
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca, HcaPort
 from nodetopo.model.snapshot import Snapshot
+from nodetopo.pages import texts_of
 
 AnyClaim = TypeVar("AnyClaim", bound="Claim")
 
-PAGE = "docs/reference/checks.md"
-"""The page that describes every rule, under a heading that is its code."""
+PAGE = "reference/checks.md"
+"""The page with the texts of every rule, under a heading that is its code."""
 
 
 class Verdict(StrEnum):
@@ -211,16 +212,7 @@ class Rule(Claim):
     @property
     def url(self) -> str:
         """The rule's own section in the documentation."""
-        return f"{PAGE}#{self.code.lower()}"
-
-
-class Texts(TypedDict):
-    """The texts of a claim, as :class:`Claim` has them."""
-
-    claim: str
-    why: str
-    remedy: str
-    reference: str
+        return f"docs/{PAGE}#{self.code.lower()}"
 
 
 def rule(
@@ -229,9 +221,8 @@ def rule(
     *,
     unless: Reason | tuple[Reason, ...] = (),
     cure: Cure | None = None,
-    **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Snapshot], Judgement]], Rule]:
-    """Return a decorator that makes a generator function the rule *code*.
+    """Return a decorator that makes a generator function the rule *code*, with the page's texts.
 
     Where *unless*, or the first of several, returns a reason, the rule does not apply and the
     function is not called.
@@ -246,6 +237,7 @@ def rule(
                     return
             yield from judge(snapshot)
 
+        texts = texts_of(code, PAGE)
         return Rule(code=code, severity=severity, judge=judge_or_skip, cure=cure, **texts)
 
     return decorated

@@ -5,15 +5,18 @@ from collections import Counter
 
 import pytest
 
+from nodetopo.admission.errors import (
+    SMT_ALIGNMENT_ERROR,
+    TOPOLOGY_AFFINITY_ERROR,
+    UNEXPECTED,
+)
 from nodetopo.components.audit.alignment.verdict import KNOWN
 from nodetopo.components.dra.devices import FOREIGN, HELD, UNHEALTHY
 from nodetopo.components.rdma.health.hca import FIRMWARE, LINK_DOWN, Presence
 from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.model.xid import TABLE
-from nodetopo.tools.explain.alerts import ALERTS
 from nodetopo.tools.explain.catalogue import close_to, entries, look_up, names, plain
 from nodetopo.tools.explain.entry import Entry, Kind
-from scripts.generators.alerts import alerts
 from tests.docs.test_operations import reasons_in
 
 
@@ -116,13 +119,14 @@ def test_every_xid_of_the_table_is_explained() -> None:
     assert of(Kind.XID) == {f"XID-{code}" for code in TABLE}
 
 
-def test_every_alert_of_the_rules_is_explained_in_their_order() -> None:
-    assert [alert.name for alert in ALERTS] == [rule["alert"] for rule in alerts()]
-
-
 def test_every_cause_of_misalignment_is_explained() -> None:
     words = {cause.code for cause in KNOWN if not re.fullmatch(r"[A-Z]{3}-\d+", cause.code)}
     assert of(Kind.ALIGNMENT) == words | {"aligned", "misaligned"}
+
+
+def test_every_rejection_that_admission_predicts_is_explained() -> None:
+    predicted = {TOPOLOGY_AFFINITY_ERROR, UNEXPECTED, SMT_ALIGNMENT_ERROR}
+    assert predicted <= of(Kind.REJECTION)
 
 
 def test_every_taint_and_every_hand_over_is_explained() -> None:

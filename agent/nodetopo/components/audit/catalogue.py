@@ -1,53 +1,66 @@
-"""All rules in the order of a report, and how to find one by its code or area."""
+"""All rules in the order of their page, and how to find one by its code or area."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nodetopo.checks.rule import Area, Rule, Suite, by_code, suggestion
+from nodetopo.checks.rule import PAGE, Area, Rule, Suite, by_code, suggestion
+from nodetopo.components.audit.alignment import pairs
 from nodetopo.components.audit.alignment import rules as alignment
 from nodetopo.components.audit.rules import (
     complexes,
     gpu,
     gpudirect,
     kernel,
+    kernel_memory,
     mig,
     numa,
     nvlink,
+    nvlink_fabric,
     pcie,
+    pcie_paths,
     plugin,
     plugin_rdma,
     qos,
     rdma,
     rdma_cards,
+    rdma_ports,
     runtime,
+    runtime_cdi,
+    runtime_hand_over,
+    runtime_toolkit,
 )
-from nodetopo.components.audit.rules.kubelet import known_bugs, policies
-from nodetopo.components.audit.rules.pods import catalogue
+from nodetopo.components.audit.rules.kubelet import (
+    cpu_manager,
+    files,
+    known_bugs,
+    memory_manager,
+    options,
+    policies,
+    topology_manager,
+)
+from nodetopo.components.audit.rules.kubelet import runtime as kubelet_runtime
+from nodetopo.components.audit.rules.pods import claims, isolation, nccl, resources
+from nodetopo.components.audit.rules.pods import rdma as pods_rdma
 from nodetopo.errors import InputError
+from nodetopo.pages import checks
 
-RULES: tuple[Rule, ...] = tuple(
-    replace(rule, caution=known_bugs.caution)
-    for rule in (
-        *gpu.RULES,
-        *mig.RULES,
-        *nvlink.RULES,
-        *pcie.RULES,
-        *complexes.PCIE,
-        *numa.RULES,
-        *rdma.RULES,
-        *rdma_cards.RULES,
-        *gpudirect.RULES,
-        *complexes.GPUDIRECT,
-        *kernel.RULES,
-        *runtime.RULES,
-        *policies.RULES,
-        *plugin.RULES,
-        *plugin_rdma.RULES,
-        *qos.RULES,
-        *catalogue.RULES,
-        *alignment.RULES,
-    )
+_MODULES = (
+    *(alignment, pairs, complexes, gpu, gpudirect, kernel, kernel_memory, mig, numa),
+    *(nvlink, nvlink_fabric, pcie, pcie_paths, plugin, plugin_rdma, qos),
+    *(rdma, rdma_cards, rdma_ports, runtime, runtime_cdi, runtime_hand_over, runtime_toolkit),
+    *(cpu_manager, files, known_bugs, memory_manager, options, policies, topology_manager),
+    *(kubelet_runtime, claims, isolation, nccl, resources, pods_rdma),
 )
+
+_FOUND = {
+    rule.code: replace(rule, caution=known_bugs.caution)
+    for module in _MODULES
+    for rule in vars(module).values()
+    if isinstance(rule, Rule)
+}
+
+RULES: tuple[Rule, ...] = tuple(_FOUND[code] for code in checks(PAGE))
+"""A KeyError here is an entry of the page without a rule in the modules above."""
 HEALTH: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.HEALTH)
 AUDIT: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.suite is Suite.AUDIT)
 

@@ -92,12 +92,13 @@ _HOME = re.compile(
 
 @cache
 def vocabulary() -> frozenset[str]:
-    """Return all words of this program's source and of the system's errors, in lower case.
+    """Return all words of this program's source and pages and of the system's errors, lower case.
 
     Source that cannot be read adds no words, and so less is kept.
     """
     texts = [_ERRORS, *map(os.strerror, errorcode), *errorcode.values()]
-    for path in Path(nodetopo.__file__).parent.rglob("*.py"):
+    package = Path(nodetopo.__file__).parent
+    for path in (*package.rglob("*.py"), *package.rglob("*.md")):
         try:
             texts.append(path.read_text("utf-8"))
         except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Every word that can be explained, from the tables that the program and its pages use."""
+"""Every word that can be explained, from the pages and from the tables of the program."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from posixpath import normpath
 
@@ -14,22 +14,9 @@ from nodetopo.kernel.settings.declare import key, options, variable
 from nodetopo.kernel.settings.explained import effect, explanation
 from nodetopo.kernel.settings.nvidia.names import NAMES
 from nodetopo.model.xid import CATALOGUE_URL, ROWS, UNLISTED, Row
+from nodetopo.pages import RUNBOOK, WORDS, items, tables
 from nodetopo.tools.cluster.doctor.catalogue import RULES as OF_CLUSTERS
-from nodetopo.tools.explain.alerts import ALERTS
 from nodetopo.tools.explain.entry import Entry, Kind
-from nodetopo.tools.explain.events import NODE_EVENTS, POD_EVENTS, EventReason
-from nodetopo.tools.explain.readiness import READINESS
-from nodetopo.tools.explain.words import (
-    CAUSES,
-    HAND_OVER,
-    HCA_HEALTH,
-    HEALTH,
-    MESSAGES,
-    REJECTIONS,
-    TAINTS,
-    VERDICTS,
-    Word,
-)
 from nodetopo.tools.node_rules import node_rules
 
 CLOSE = 0.8
@@ -63,18 +50,18 @@ def entries() -> tuple[Entry, ...]:
         for made in (
             _checks(),
             _xids(),
-            _of_words(Kind.REJECTION, REJECTIONS, ""),
-            _of_words(Kind.MESSAGE, MESSAGES, ""),
+            _words(Kind.REJECTION, "Kubelet rejections"),
+            _words(Kind.MESSAGE, "Messages of other programs"),
             _alerts(),
             _events(),
             _readiness(),
-            _of_words(Kind.GPU_HEALTH, HEALTH, ""),
+            _words(Kind.GPU_HEALTH, "GPU health"),
             _recovery_actions(),
-            _of_words(Kind.HCA_HEALTH, HCA_HEALTH, "health.md#hcas"),
-            _of_words(Kind.ALIGNMENT, VERDICTS, "../reference/alignment.md#verdicts"),
-            _of_words(Kind.ALIGNMENT, CAUSES, "../reference/alignment.md#other-causes"),
-            _of_words(Kind.TAINT, TAINTS, "dra.md#our-driver"),
-            _of_words(Kind.HAND_OVER, HAND_OVER, "configuration.md#device-hand-over"),
+            _words(Kind.HCA_HEALTH, "HCA health"),
+            _words(Kind.ALIGNMENT, "Alignment"),
+            _words(Kind.ALIGNMENT, "Causes of misalignment"),
+            _words(Kind.TAINT, "DRA device taints"),
+            _words(Kind.HAND_OVER, "Device hand-over"),
             _labels(),
             _settings(),
             _metrics(),
@@ -154,27 +141,26 @@ def plain(text: str) -> str:
     return _LINK.sub(r"\1", text).replace("`agent ", "`nodetopo ")
 
 
-def _page(target: str) -> str:
-    return f"docs/{normpath(f'{_OPERATE}/{target}')}" if target else ""
+def _linked(text: str) -> str:
+    """Return the first page that *text* links to, or nothing."""
+    link = _LINK.search(text)
+    if link is None:
+        return ""
+    target = f"runbook.md{link[2]}" if link[2].startswith("#") else link[2]
+    return f"docs/{normpath(f'{_OPERATE}/{target}')}"
 
 
-def _linked(*texts: str) -> str:
-    """Return the first page that *texts* link to."""
-    for text in texts:
-        for _, target in _LINK.findall(text):
-            return _page(f"runbook.md{target}" if target.startswith("#") else target)
-    return ""
-
-
-def _of_words(kind: Kind, words: Iterable[Word], page: str) -> Iterator[Entry]:
-    for word in words:
+def _words(kind: Kind, section: str) -> Iterator[Entry]:
+    (rows,) = tables(WORDS, section)
+    for spellings, meaning, cure, more in rows:
+        name, *aliases = spellings.strip("`").split("`, `")
         yield Entry(
             kind=kind,
-            name=word.name,
-            aliases=word.aliases,
-            meaning=plain(word.meaning),
-            facts=(("what to do", plain(word.cure)),),
-            page=_page(word.page or page),
+            name=name,
+            aliases=tuple(aliases),
+            meaning=plain(meaning),
+            facts=(("what to do", plain(cure)),),
+            page=_linked(more),
         )
 
 
@@ -194,7 +180,7 @@ def _checks() -> Iterator[Entry]:
                 ("what to do", claim.remedy),
                 ("reference", claim.reference),
             ),
-            page=f"docs/operate/runbook-checks.md#{claim.code.lower()}",
+            page=claim.url,
         )
 
 
@@ -231,47 +217,42 @@ _CLASSES = {
 
 
 def _alerts() -> Iterator[Entry]:
-    for alert in ALERTS:
+    for name, alert in items(RUNBOOK, "Alerts").items():
         yield Entry(
             kind=Kind.ALERT,
-            name=alert.name,
-            meaning=plain(alert.means),
+            name=name,
+            meaning=plain(alert["Means"]),
             facts=(
-                ("impact", plain(alert.impact)),
-                ("confirm", plain(alert.confirm)),
-                ("what to do", plain(alert.cure)),
+                ("impact", plain(alert["Impact"])),
+                ("confirm", plain(alert["Confirm"])),
+                ("what to do", plain(alert["Do"])),
             ),
-            page=f"docs/operate/runbook.md#{alert.name.lower()}",
+            page=f"docs/{RUNBOOK}#{name.lower()}",
         )
 
 
 def _events() -> Iterator[Entry]:
-    def entry(event: EventReason, name: str, about: str) -> Entry:
-        return Entry(
-            kind=Kind.EVENT,
-            name=name,
-            meaning=plain(event.when),
-            facts=(
-                ("type", f"{event.kind}, on the {about}"),
-                ("what to do", plain(event.cure)),
-            ),
-            page=_linked(event.cure) or "docs/operate/runbook.md#events",
-        )
-
-    for about, table in (("Node", NODE_EVENTS), ("pod", POD_EVENTS)):
-        for event in table:
-            for name in event.names:
-                yield entry(event, name, about)
+    for about, table in zip(("Node", "pod"), tables(RUNBOOK, "Events"), strict=True):
+        for names, kind, when, cure in table:
+            for name in names.split(", "):
+                yield Entry(
+                    kind=Kind.EVENT,
+                    name=name,
+                    meaning=plain(when),
+                    facts=(("type", f"{kind}, on the {about}"), ("what to do", plain(cure))),
+                    page=_linked(cure) or f"docs/{RUNBOOK}#events",
+                )
 
 
 def _readiness() -> Iterator[Entry]:
-    for reason in READINESS:
+    (rows,) = tables(RUNBOOK, "Readiness and liveness")
+    for name, meaning, cure in rows:
         yield Entry(
             kind=Kind.READINESS,
-            name=reason.name,
-            meaning=plain(reason.meaning),
-            facts=(("what to do", plain(reason.cure)),),
-            page=_linked(reason.cure) or "docs/operate/runbook.md#readiness-and-liveness",
+            name=name,
+            meaning=plain(meaning),
+            facts=(("what to do", plain(cure)),),
+            page=_linked(cure) or f"docs/{RUNBOOK}#readiness-and-liveness",
         )
 
 

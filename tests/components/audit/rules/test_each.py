@@ -3,27 +3,25 @@
 from dataclasses import replace
 
 from nodetopo.checks.inputs import no_adapters
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, Texts, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
 from nodetopo.components.audit.rules.each import gpu_rule, hca_rule, known
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.snapshot import Snapshot
 
-TEXTS = Texts(claim="", why="", remedy="", reference="")
 
-
-@gpu_rule("GPU-001", Severity.ERROR, "persistence mode", expected="on", **TEXTS)
+@gpu_rule("GPU-001", Severity.ERROR, "persistence mode", expected="on")
 def persistent(gpu: Gpu) -> str | None:
     return None if known(gpu.persistence) else "off"
 
 
-@hca_rule("RDM-001", Severity.ERROR, "board", expected="a", **TEXTS)
+@hca_rule("RDM-001", Severity.ERROR, "board", expected="a")
 def boards(hca: Hca) -> str | None:
     board = known(hca.board_id)
     return None if board == "a" else board
 
 
-@rule("GPU-002", Severity.ERROR, unless=(no_adapters, lambda _: "second"), **TEXTS)
+@rule("GPU-002", Severity.ERROR, unless=(no_adapters, lambda _: "second"))
 def two_reasons(_snapshot: Snapshot) -> Judgement:
     raise AssertionError
 

@@ -91,18 +91,7 @@ class Pairs:
         return served
 
 
-@rule(
-    "ALN-006",
-    Severity.WARNING,
-    unless=(no_gpus, no_adapters, virtual_machine),
-    claim="PCIe switches of a container's GPUs and HCAs",
-    why="An HCA reaches the memory of a GPU behind the same switch at the full rate of its "
-    "port. From farther away data goes through the CPU at half the rate or less, because NCCL "
-    "does not use GPUDirect RDMA there.",
-    remedy="let nodetopo advertise both GPUs and HCAs (`rdma-config`), so that it chooses them "
-    "together, and recreate the pod; `nodetopo topo matrix` shows the nearest HCAs",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
-)
+@rule("ALN-006", Severity.WARNING, unless=(no_gpus, no_adapters, virtual_machine))
 def pairs(snapshot: Snapshot) -> Judgement:
     """Compare the GPUs with a separate near HCA in a container with the best possible number."""
     held = [*_holdings(snapshot)]

@@ -1,59 +1,27 @@
 """Rules on running pods' real placement: GPUs, CPUs, memory and HCAs by NUMA node."""
 
 from nodetopo.checks.inputs import because, has_one_numa_node, missing_gpus, missing_hcas
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.alignment.devices import NvlinkSets
 from nodetopo.components.audit.alignment.measure import measured
-from nodetopo.components.audit.alignment.pairs import pairs
 from nodetopo.components.audit.alignment.record import Part, PodAlignment
 from nodetopo.components.audit.rules.kubelet.remedies import restarted_with
 from nodetopo.model.snapshot import Snapshot
 
-_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
-_NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
-
-@rule(
-    "ALN-001",
-    Severity.ERROR,
-    claim="CPU alignment with GPUs",
-    why="Threads on the other socket reach a GPU across the link between the sockets: less "
-    "bandwidth, more latency, and contention with every other job on that link.",
-    remedy="correct the cause that the finding names (`nodetopo explain CODE`), and recreate "
-    "the pod: the kubelet places a pod only at admission",
-    reference=f"{_TASKS}/topology-manager/",
-)
+@rule("ALN-001", Severity.ERROR)
 def cpus(snapshot: Snapshot) -> Judgement:
     """Compare the CPUs of each container with its GPUs."""
     return _apart(snapshot, Part.CPUS)
 
 
-@rule(
-    "ALN-002",
-    Severity.WARNING,
-    claim="Memory alignment with GPUs",
-    why="Copies between a GPU and memory of the other socket cross the link between the "
-    "sockets; pinned buffers stay there for the life of the pod.",
-    remedy="correct the cause that the finding names (`nodetopo explain CODE`), and recreate "
-    "the pod",
-    reference=f"{_TASKS}/memory-manager/",
-)
+@rule("ALN-002", Severity.WARNING)
 def memory(snapshot: Snapshot) -> Judgement:
     """Compare the memory of each container with its GPUs."""
     return _apart(snapshot, Part.MEMORY)
 
 
-@rule(
-    "ALN-003",
-    Severity.ERROR,
-    cure=restarted_with(topology_manager_policy="restricted"),
-    claim="HCA alignment with GPUs",
-    why="GPUDirect RDMA between a GPU and an HCA of the other socket runs at a fraction of "
-    "the rate, and NCCL can decline to use it.",
-    remedy="configure the plugin of the HCAs to report their NUMA nodes, set "
-    "topologyManagerPolicy: restricted or single-numa-node, and recreate the pod",
-    reference=_NCCL,
-)
+@rule("ALN-003", Severity.ERROR, cure=restarted_with(topology_manager_policy="restricted"))
 def hcas(snapshot: Snapshot) -> Judgement:
     """Compare the HCAs of each container with its GPUs."""
     if snapshot.hcas == () and not any(row.hcas for row in measured(snapshot)):
@@ -64,18 +32,7 @@ def hcas(snapshot: Snapshot) -> Judgement:
         yield from missing_hcas(snapshot)
 
 
-@rule(
-    "ALN-004",
-    Severity.WARNING,
-    cure=restarted_with(topology_manager_policy="restricted"),
-    claim="NUMA nodes per container with GPUs",
-    why="A container that spans NUMA nodes unnecessarily copies data between its GPUs "
-    "through both sockets, unless NVLink joins them, and leaves no whole NUMA node to the next "
-    "job.",
-    remedy="set topologyManagerPolicy: restricted or single-numa-node, so that the pod waits "
-    "instead, and recreate the pod once a NUMA node is free",
-    reference=f"{_TASKS}/topology-manager/",
-)
+@rule("ALN-004", Severity.WARNING, cure=restarted_with(topology_manager_policy="restricted"))
 def gpus(snapshot: Snapshot) -> Judgement:
     """Compare the GPUs of each container with each other."""
     return _apart(snapshot, Part.GPUS)
@@ -101,16 +58,7 @@ def _apart(snapshot: Snapshot, part: Part) -> Judgement:
                     yield Finding(subject=_subject(row), observed=observed, expected=apart.expected)
 
 
-@rule(
-    "ALN-005",
-    Severity.WARNING,
-    claim="NVLink between a container's GPUs",
-    why="Between GPUs without NVLink the collectives run over PCIe, which is several times "
-    "slower, while joined GPUs of this node serve other jobs or none.",
-    remedy="recreate the pod once joined GPUs are free; `nodetopo allocate --size N --explain` "
-    "names them",
-    reference=_NCCL,
-)
+@rule("ALN-005", Severity.WARNING)
 def nvlink(snapshot: Snapshot) -> Judgement:
     """Compare the NVLink groups of each container with the best of this node."""
     rows, sets = measured(snapshot), NvlinkSets(snapshot)
@@ -154,6 +102,3 @@ def _missing_pods(snapshot: Snapshot) -> Judgement:
 
 def _subject(row: PodAlignment) -> str:
     return f"{row.namespace}/{row.pod} container {row.container} with {', '.join(row.gpus)}"
-
-
-RULES: tuple[Rule, ...] = (cpus, memory, hcas, gpus, nvlink, pairs)

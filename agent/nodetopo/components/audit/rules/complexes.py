@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from nodetopo.checks.inputs import no_gpus, unknown_of, virtual_machine
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.pcie_paths import missing_pairs
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.complex_faults import (
@@ -24,7 +24,6 @@ from nodetopo.topology.complexes import Complexes, ComplexKind, complexes
 
 Faults: TypeAlias = Iterator[Fault | Unread]
 
-REFERENCE = "https://github.com/linux-rdma/rdma-core/blob/master/kernel-boot/rdma_topo"
 
 _OVERRIDE = "GrdmaPciTopoCheckOverride"
 """With 1 the driver does not look at IOMMU groups (NVIDIA/open-gpu-kernel-modules, nv-reg.h)."""
@@ -50,17 +49,7 @@ def _unless(*kinds: ComplexKind) -> Callable[[Snapshot], str | None]:
     return reason
 
 
-@rule(
-    "PCI-008",
-    Severity.ERROR,
-    unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
-    claim="ACS flags between GPUs and ConnectX",
-    why="With other flags GPUDirect traffic goes through the CPU or is refused, and a "
-    "misrouted Data Direct request can stop the machine with a fatal bus error.",
-    remedy="boot with the `pci=config_acs=` that `nodetopo topo complexes` prints, or run "
-    "`rdma_topo write-grub-acs` (rdma-core) and reboot",
-    reference=REFERENCE,
-)
+@rule("PCI-008", Severity.ERROR, unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE))
 def flags_on_the_way(snapshot: Snapshot) -> Judgement:
     """Find ports of the data-direct and inline layouts with other ACS flags."""
     yield from _judged(snapshot, lambda found: flag_faults(found, Concern.WAY))
@@ -70,13 +59,6 @@ def flags_on_the_way(snapshot: Snapshot) -> Judgement:
     "PCI-009",
     Severity.WARNING,
     unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE, ComplexKind.NUMA),
-    claim="ACS flags of other ports of NVIDIA CPUs and ConnectX",
-    why="Devices that ACS does not isolate share an IOMMU group: none of them can be "
-    "assigned to a virtual machine alone, and a faulty device can write to the others. Between a "
-    "GPU and an HCA behind one switch of a bare-metal node, the same flags cost the direct path.",
-    remedy="leave ACS on in the firmware and remove `pci=disable_acs_redir` and `setpci` lines; "
-    "then compare with `nodetopo topo complexes`",
-    reference=REFERENCE,
 )
 def flags_elsewhere(snapshot: Snapshot) -> Judgement:
     """Find other ports of a known layout with other flags, and devices that share a group."""
@@ -88,17 +70,7 @@ def flags_elsewhere(snapshot: Snapshot) -> Judgement:
     yield from _judged(snapshot, faults)
 
 
-@rule(
-    "GDR-004",
-    Severity.ERROR,
-    unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE),
-    claim="IOMMU groups of GPUs and ConnectX functions",
-    why="NVIDIA's driver lets Data Direct write to a GPU only from the GPU's own IOMMU "
-    "group; virtual machines need a separate group for every device.",
-    remedy="set the ACS flags that `nodetopo topo complexes` prints and reboot, with the IOMMU on; "
-    "on kernels without `pci=config_acs` set NVreg_GrdmaPciTopoCheckOverride=1",
-    reference=REFERENCE,
-)
+@rule("GDR-004", Severity.ERROR, unless=_unless(ComplexKind.DATA_DIRECT, ComplexKind.INLINE))
 def groups(snapshot: Snapshot) -> Judgement:
     """Find Data Direct functions and HCAs whose IOMMU group does not fit their GPU's."""
     parameters = (snapshot.nvidia and snapshot.nvidia.parameters) or {}
@@ -106,25 +78,10 @@ def groups(snapshot: Snapshot) -> Judgement:
         yield from _judged(snapshot, lambda found: group_faults(found, is_shared=True))
 
 
-@rule(
-    "GDR-005",
-    Severity.WARNING,
-    unless=_unless(ComplexKind.INLINE, ComplexKind.NUMA),
-    claim="Address translation (ATS) of the HCAs next to GPUs",
-    why="ATS is switched on in an adapter's firmware for virtual machines. On Grace and "
-    "Vera it is not supported next to GPUs without a shared switch, and if only some HCAs have "
-    "it, no set of ACS flags suits the node.",
-    remedy="set the same ATS_ENABLED on every adapter with mlxconfig (0 on Grace and Vera), "
-    "then reset or power-cycle it",
-    reference=REFERENCE,
-)
+@rule("GDR-005", Severity.WARNING, unless=_unless(ComplexKind.INLINE, ComplexKind.NUMA))
 def translation(snapshot: Snapshot) -> Judgement:
     """Find HCAs with address translation where there should be none, or on some alone."""
     yield from _judged(snapshot, translation_faults)
-
-
-PCIE: tuple[Rule, ...] = (flags_on_the_way, flags_elsewhere)
-GPUDIRECT: tuple[Rule, ...] = (groups, translation)
 
 
 def _judged(

@@ -1,7 +1,7 @@
 """Rules that judge each GPU, or each HCA, by itself."""
 
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar, Unpack
+from typing import Generic, TypeVar
 
 from nodetopo.checks.inputs import (
     gpu_label,
@@ -13,7 +13,7 @@ from nodetopo.checks.inputs import (
     own_adapters,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Reason, Rule, Severity, Texts, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Reason, Rule, Severity, rule
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
 from nodetopo.model.snapshot import Snapshot
@@ -56,7 +56,6 @@ class _Devices(Generic[_Device]):
         *,
         expected: str,
         unless: tuple[Reason, ...] | None = None,
-        **texts: Unpack[Texts],
     ) -> Callable[[Callable[[_Device], str | None]], Rule]:
         """Return a decorator that makes a rule of a function that observes one device.
 
@@ -80,7 +79,7 @@ class _Devices(Generic[_Device]):
                 yield from self._missing(snapshot, what, silent)
 
             reasons = (self._unless,) if unless is None else unless
-            return rule(code, severity, unless=reasons, **texts)(judge)
+            return rule(code, severity, unless=reasons)(judge)
 
         return decorated
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from nodetopo.checks.inputs import gpu_label, missing_of_gpus, no_gpus, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Severity, rule
 from nodetopo.components.audit.rules.each import gpu_rule, known
 from nodetopo.model.gpu import FIRST_WITH_ROW_REMAPPING, Gpu, Virtualization
 from nodetopo.model.snapshot import Snapshot
@@ -35,38 +35,16 @@ nvmlClocksEventReasons). A power cap is how a busy GPU lives, and HW slowdown (0
 reported while clocks change."""
 
 _SRAM_STATUS = "nvmlDeviceGetSramEccErrorStatus"
-_MEMORY_ERRORS = "https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/"
 
 
-@gpu_rule(
-    "GPU-001",
-    Severity.ERROR,
-    "recovery action",
-    expected="none",
-    claim="GPU recovery actions",
-    why="The driver asks for a reset or a reboot after faults that leave the GPU unfit for "
-    "new work; jobs placed on it fail or hang.",
-    remedy="drain the node, then do what the driver asks for: reset the GPU with "
-    "`nvidia-smi --gpu-reset -i N`, or reboot",
-    reference="https://docs.nvidia.com/deploy/nvml-api/",
-)
+@gpu_rule("GPU-001", Severity.ERROR, "recovery action", expected="none")
 def recovery_action(gpu: Gpu) -> str | None:
     """Return the recovery action that the driver asks for."""
     action = known(gpu.recovery_action)
     return RECOVERY.get(action, f"action {action}") if action else None
 
 
-@gpu_rule(
-    "GPU-002",
-    Severity.ERROR,
-    "remapped rows",
-    expected="no failed row remap",
-    claim="Row remapping of GPU memory",
-    why="A failed remap means that the spare rows of a memory bank are used up: the next "
-    "uncorrectable error there takes the job down.",
-    remedy="drain the node, run NVIDIA's field diagnostic and have the GPU replaced",
-    reference=_MEMORY_ERRORS,
-)
+@gpu_rule("GPU-002", Severity.ERROR, "remapped rows", expected="no failed row remap")
 def failed_remaps(gpu: Gpu) -> str | None:
     """Return that a row remap of *gpu* failed; older GPUs retire pages instead."""
     rows = gpu.remapped_rows
@@ -75,17 +53,7 @@ def failed_remaps(gpu: Gpu) -> str | None:
     return "a row remap failed" if known(rows).has_failed else None
 
 
-@rule(
-    "GPU-003",
-    Severity.WARNING,
-    unless=no_gpus,
-    claim="GPU memory repairs at reset",
-    why="The bad row or page stays in use until the GPU is reset: another error there takes "
-    "the next job down.",
-    remedy="when the GPU's jobs have ended, reset it with `nvidia-smi --gpu-reset -i N`, or "
-    "reboot the node",
-    reference=_MEMORY_ERRORS,
-)
+@rule("GPU-003", Severity.WARNING, unless=no_gpus)
 def pending_remaps(snapshot: Snapshot) -> Judgement:
     """Find GPUs with a row remap or a page retirement that is pending."""
     silent = []
@@ -105,18 +73,7 @@ def pending_remaps(snapshot: Snapshot) -> Judgement:
     yield from missing_of_gpus(snapshot, "pending row remaps", silent)
 
 
-@rule(
-    "GPU-004",
-    Severity.WARNING,
-    unless=no_gpus,
-    claim="GPU memory error counts",
-    why="An uncorrectable error ends the job that hits it, and makes a second error on the "
-    "same GPU far more likely. A GPU whose on-chip memory (SRAM) exceeds NVIDIA's error threshold "
-    "must be replaced.",
-    remedy="reset the GPU when it is idle, which also clears the count, and run NVIDIA's field "
-    "diagnostic if errors come back; if the SRAM threshold is exceeded, have the GPU replaced",
-    reference=_MEMORY_ERRORS,
-)
+@rule("GPU-004", Severity.WARNING, unless=no_gpus)
 def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
     """Find GPUs with uncorrectable errors; without ECC no errors are counted.
 
@@ -146,15 +103,7 @@ def uncorrectable_errors(snapshot: Snapshot) -> Judgement:
 
 
 @gpu_rule(
-    "GPU-005",
-    Severity.WARNING,
-    "reasons of low clocks",
-    expected="full clocks, or a power cap",
-    claim="GPU clocks under thermal and power limits",
-    why="The clocks drop to half or less, and a collective runs at the pace of its slowest GPU.",
-    remedy="check fans, air flow, inlet temperature and coolant; for a power brake check the "
-    "power supplies and the rack's power budget",
-    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
+    "GPU-005", Severity.WARNING, "reasons of low clocks", expected="full clocks, or a power cap"
 )
 def low_clocks(gpu: Gpu) -> str | None:
     """Return the reason for low clocks of *gpu*; a vGPU's host controls them."""
@@ -164,33 +113,13 @@ def low_clocks(gpu: Gpu) -> str | None:
     return ", ".join(text for bit, text in HELD_BACK.items() if bits & bit) or None
 
 
-@gpu_rule(
-    "GPU-006",
-    Severity.WARNING,
-    "persistence mode",
-    expected="on",
-    claim="Persistence mode",
-    why="Without persistence mode the driver releases a GPU when its last program ends: "
-    "every job waits seconds for the GPU to start, and settings and counters are lost.",
-    remedy="run the service nvidia-persistenced on the host, or `nvidia-smi -pm 1` after each boot",
-    reference="https://docs.nvidia.com/deploy/driver-persistence/",
-)
+@gpu_rule("GPU-006", Severity.WARNING, "persistence mode", expected="on")
 def persistence_mode(gpu: Gpu) -> str | None:
     """Return the wrong persistence mode of *gpu*."""
     return None if known(gpu.persistence) else "persistence mode off"
 
 
-@gpu_rule(
-    "GPU-007",
-    Severity.WARNING,
-    "ECC mode",
-    expected="ECC on",
-    claim="ECC mode of GPU memory",
-    why="With ECC off, a flipped bit in GPU memory silently corrupts results.",
-    remedy="`nvidia-smi -e 1 -i N`, then reset the GPU or reboot; waive the check if you chose "
-    "speed over ECC",
-    reference="https://docs.nvidia.com/deploy/nvidia-smi/",
-)
+@gpu_rule("GPU-007", Severity.WARNING, "ECC mode", expected="ECC on")
 def ecc_mode(gpu: Gpu) -> str | None:
     """Return the wrong ECC mode of *gpu*: off now or after the next reset."""
     if has_no_ecc(gpu):
@@ -198,17 +127,6 @@ def ecc_mode(gpu: Gpu) -> str | None:
     if not known(gpu.ecc):
         return "ECC off, on after the next reset" if gpu.ecc_pending else "ECC off"
     return "ECC on, off after the next reset" if gpu.ecc_pending is False else None
-
-
-RULES: tuple[Rule, ...] = (
-    recovery_action,
-    failed_remaps,
-    pending_remaps,
-    uncorrectable_errors,
-    low_clocks,
-    persistence_mode,
-    ecc_mode,
-)
 
 
 def has_no_ecc(gpu: Gpu) -> bool:

@@ -14,7 +14,7 @@ from nodetopo.checks.inputs import (
     no_gpus,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.pcie_paths import is_translated
 from nodetopo.components.audit.rules.rdma_ports import is_efa
 from nodetopo.model.snapshot import Snapshot
@@ -82,16 +82,7 @@ switched off, or with less of its bandwidth to save power; interrupts by wire; a
 that an IOMMU does not know; no channel for memory shared across nodes."""
 
 
-@rule(
-    "GDR-001",
-    Severity.ERROR,
-    claim="GPUDirect RDMA support",
-    why="Without nvidia_peermem or dma-buf, data between nodes goes through host memory: a "
-    "fraction of the bandwidth, and load on the CPU.",
-    remedy="install NVIDIA's open kernel module on Linux 5.12 or later, which has dma-buf; or "
-    "`modprobe nvidia_peermem` with DOCA-OFED's RDMA drivers",
-    reference="https://docs.nvidia.com/cuda/gpudirect-rdma/",
-)
+@rule("GDR-001", Severity.ERROR)
 def peer_memory(snapshot: Snapshot) -> Judgement:
     """Find that nvidia_peermem is not loaded, and that something stands in the way of dma-buf."""
     hcas = adapters(snapshot)
@@ -140,18 +131,7 @@ def peer_memory(snapshot: Snapshot) -> Judgement:
         yield from unknown
 
 
-@rule(
-    "GDR-002",
-    Severity.WARNING,
-    unless=no_gpus,
-    claim="NVIDIA driver parameters",
-    why="Some parameters limit NVLink or PCIe to save power or to work around a fault, and "
-    "are then forgotten; nothing else shows the cause of a slow or missing NVLink.",
-    remedy="remove the option from /etc/modprobe.d and from the kernel's command line, then "
-    "reload the driver or reboot",
-    reference="https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/"
-    "kernel-open/nvidia/nv-reg.h",
-)
+@rule("GDR-002", Severity.WARNING, unless=no_gpus)
 def driver_parameters(snapshot: Snapshot) -> Judgement:
     """Find harmful parameters of NVIDIA's kernel module, also in its two lists of overrides."""
     parameters = None if snapshot.nvidia is None else snapshot.nvidia.parameters
@@ -168,17 +148,7 @@ def driver_parameters(snapshot: Snapshot) -> Judgement:
         yield Missing("driver parameters", because(snapshot, "nvidia-driver"))
 
 
-@rule(
-    "GDR-003",
-    Severity.INFO,
-    unless=(no_gpus, no_adapters),
-    claim="GDRCopy module",
-    why="UCX, NVSHMEM and libraries based on them copy small messages to GPU memory through "
-    "GDRCopy; NCCL does not need it.",
-    remedy="where jobs use UCX or NVSHMEM, install GDRCopy and load gdrdrv; the GPU Operator "
-    "does so with gdrcopy.enabled=true",
-    reference="https://github.com/NVIDIA/gdrcopy",
-)
+@rule("GDR-003", Severity.INFO, unless=(no_gpus, no_adapters))
 def gdrcopy(snapshot: Snapshot) -> Judgement:
     """Find that gdrdrv is not loaded."""
     is_loaded = None if snapshot.host is None else snapshot.host.gdrcopy
@@ -188,9 +158,6 @@ def gdrcopy(snapshot: Snapshot) -> Judgement:
     yield from missing_hcas(snapshot)
     if is_loaded is None:
         yield Missing("whether gdrdrv is loaded", because(snapshot, "host"))
-
-
-RULES: tuple[Rule, ...] = (peer_memory, driver_parameters, gdrcopy)
 
 
 def _values(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ from nodetopo.checks.inputs import (
     nothing_to_align,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules import kernel_memory
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import CPU_STATE, cpu_list, host_of, unread
 from nodetopo.model.hca import Hca, HcaKind
 from nodetopo.model.numa import CpuSet
@@ -29,20 +28,9 @@ _SELF_CHOOSING = ("intel_pstate", "amd-pstate-epp")
 (kernel admin-guide/pm/intel_pstate.rst and amd-pstate.rst)."""
 
 _NOHZ_FULL = re.compile(r"(?:^|\s)nohz_full=([0-9,-]+)(?:\s|$)")
-_ADMIN = "https://docs.kernel.org/admin-guide/pm"
-_IRQ_AFFINITY = "https://docs.kernel.org/core-api/irq/irq-affinity.html"
 
 
-@rule(
-    "KRN-007",
-    Severity.WARNING,
-    claim="CPU frequency",
-    why="A CPU that clocks down between two kernel launches makes every GPU of the job wait "
-    "for it.",
-    remedy="run `cpupower frequency-set -g performance`, or choose tuned's profile "
-    "throughput-performance",
-    reference=f"{_ADMIN}/cpufreq.html#generic-scaling-governors",
-)
+@rule("KRN-007", Severity.WARNING)
 def governors(snapshot: Snapshot) -> Judgement:
     """Find governors that clock CPUs down, unless the CPUs choose and prefer performance."""
     host = host_of(snapshot)
@@ -74,16 +62,7 @@ def governors(snapshot: Snapshot) -> Judgement:
             )
 
 
-@rule(
-    "KRN-008",
-    Severity.INFO,
-    claim="CPU idle states",
-    why="Small messages wait for a CPU to wake up; a program can limit idle states through "
-    "/dev/cpu_dma_latency, which this check does not see.",
-    remedy=f"where latency matters, run `cpupower idle-set -D {DEEP_US}`, or choose tuned's "
-    "profile latency-performance",
-    reference=f"{_ADMIN}/cpuidle.html",
-)
+@rule("KRN-008", Severity.INFO)
 def idle_states(snapshot: Snapshot) -> Judgement:
     """Find deep idle states that are on."""
     host = host_of(snapshot)
@@ -102,17 +81,7 @@ def idle_states(snapshot: Snapshot) -> Judgement:
         yield unread(snapshot, "idle states", "devices/system/cpu/cpu")
 
 
-@rule(
-    "KRN-009",
-    Severity.WARNING,
-    claim="Isolated CPUs and pods",
-    why="The scheduler does not spread threads over isolated CPUs: the threads of a pod "
-    "with such CPUs in its set stay on the CPU where they started.",
-    remedy="remove isolcpus and nohz_full from the kernel's command line, since the CPU "
-    "Manager's policy static already separates pods. If a program outside Kubernetes uses these "
-    "CPUs, name them in reservedSystemCPUs, with the option strict-cpu-reservation",
-    reference="https://docs.kernel.org/admin-guide/kernel-parameters.html",
-)
+@rule("KRN-009", Severity.WARNING)
 def isolated_cpus(snapshot: Snapshot) -> Judgement:
     """Find CPUs of ``isolcpus`` or ``nohz_full`` in the pool that pods share."""
     line = snapshot.kernel.command_line if snapshot.kernel else None
@@ -145,16 +114,7 @@ def _no_interrupts(snapshot: Snapshot) -> str | None:
     return "no HCA" if snapshot.hcas is not None and not any(_adapters(snapshot)) else None
 
 
-@rule(
-    "KRN-010",
-    Severity.WARNING,
-    unless=(_no_interrupts, nothing_to_align),
-    claim="Interrupt affinity of HCAs",
-    why="Completions handled on the other socket cross the link between the sockets twice.",
-    remedy="let irqbalance run, or write CPUs of the HCA's node to /proc/irq/N/"
-    "smp_affinity_list, as `set_irq_affinity_bynode.sh` of mlnx-tools does",
-    reference=_IRQ_AFFINITY,
-)
+@rule("KRN-010", Severity.WARNING, unless=(_no_interrupts, nothing_to_align))
 def interrupts_on_node(snapshot: Snapshot) -> Judgement:
     """Find HCAs of which some interrupts go to CPUs of other NUMA nodes.
 
@@ -182,16 +142,7 @@ def interrupts_on_node(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("NUMA node", homeless)
 
 
-@rule(
-    "KRN-011",
-    Severity.INFO,
-    claim="HCA interrupts and exclusive CPUs",
-    why="The container loses time on its exclusive CPUs, and the HCA's completions wait for "
-    "the container. The cost is low if the job polls, as NCCL does.",
-    remedy="reserve some CPUs of each NUMA node by reservedSystemCPUs, and keep interrupts on "
-    "them with irqbalance's IRQBALANCE_BANNED_CPULIST or /proc/irq/N/smp_affinity_list",
-    reference=_IRQ_AFFINITY,
-)
+@rule("KRN-011", Severity.INFO)
 def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
     """Find containers whose exclusive CPUs an HCA interrupts."""
     exclusive = _exclusive(snapshot)
@@ -212,16 +163,6 @@ def interrupts_on_exclusive_cpus(snapshot: Snapshot) -> Judgement:
     if exclusive is None:
         yield Missing(f"exclusive CPUs ({CPU_STATE})")
     yield from _missing_interrupts(snapshot)
-
-
-RULES: tuple[Rule, ...] = (
-    *kernel_memory.RULES,
-    governors,
-    idle_states,
-    isolated_cpus,
-    interrupts_on_node,
-    interrupts_on_exclusive_cpus,
-)
 
 
 def _shared_pool(snapshot: Snapshot) -> CpuSet | None:

@@ -9,7 +9,7 @@ from nodetopo.checks.inputs import (
     nothing_to_align,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import host_of, missing_cgroup, sysctl, unread
 from nodetopo.components.audit.rules.kubelet.inputs import lacking, place, running, version
 from nodetopo.model.kubelet import KubeletSettings
@@ -24,24 +24,12 @@ _NO_SWAP = "NoSwap"
 _NO_SWAP_SINCE = (1, 30)
 """Release whose default is NoSwap (kubernetes CHANGELOG-1.30, KEP-2400)."""
 
-_ADMIN = "https://docs.kernel.org/admin-guide"
-
 
 def _no_swap(snapshot: Snapshot) -> str | None:
     return "no swap" if host_of(snapshot).swaps == () else no_gpus(snapshot)
 
 
-@rule(
-    "KRN-001",
-    Severity.WARNING,
-    unless=_no_swap,
-    claim="Swap settings of pods",
-    why="A job whose memory was swapped out waits for a disk, and all its peers on other nodes "
-    "wait for it. With failSwapOn the kubelet does not even start again.",
-    remedy="run `swapoff -a` and remove the swap areas from /etc/fstab, or set memorySwap: "
-    "{swapBehavior: NoSwap} with failSwapOn: false on cgroup v2",
-    reference="https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/",
-)
+@rule("KRN-001", Severity.WARNING, unless=_no_swap)
 def swapped_pods(snapshot: Snapshot) -> Judgement:
     """Find swap areas to which the kubelet lets pods swap, or with which it will not start."""
     swaps, settings = host_of(snapshot).swaps, running(snapshot)
@@ -64,16 +52,7 @@ def swapped_pods(snapshot: Snapshot) -> Judgement:
         yield Missing("version of the kubelet")
 
 
-@rule(
-    "KRN-002",
-    Severity.WARNING,
-    unless=_no_swap,
-    claim="Swappiness",
-    why="With a high vm.swappiness the kernel swaps out programs, including the kubelet and "
-    "the container runtime, to keep cached files in memory.",
-    remedy=f"set vm.swappiness = {SWAPPINESS} or less in /etc/sysctl.d, then run `sysctl --system`",
-    reference=f"{_ADMIN}/sysctl/vm.html#swappiness",
-)
+@rule("KRN-002", Severity.WARNING, unless=_no_swap)
 def swappiness(snapshot: Snapshot) -> Judgement:
     """Find a high ``vm.swappiness``."""
     if host_of(snapshot).swaps is None:
@@ -81,47 +60,19 @@ def swappiness(snapshot: Snapshot) -> Judgement:
     yield from _above(snapshot, "vm.swappiness", SWAPPINESS)
 
 
-@rule(
-    "KRN-003",
-    Severity.WARNING,
-    unless=nothing_to_align,
-    claim="Automatic NUMA balancing",
-    why="Automatic balancing unmaps pages to observe their users, and moves them. Jobs "
-    "pinned to their node gain nothing and stall on the page faults.",
-    remedy="set kernel.numa_balancing = 0 in /etc/sysctl.d, then run `sysctl --system`",
-    reference=f"{_ADMIN}/sysctl/kernel.html#numa-balancing",
-)
+@rule("KRN-003", Severity.WARNING, unless=nothing_to_align)
 def numa_balancing(snapshot: Snapshot) -> Judgement:
     """Find automatic balancing."""
     yield from _above(snapshot, "kernel.numa_balancing", 0)
 
 
-@rule(
-    "KRN-004",
-    Severity.WARNING,
-    unless=nothing_to_align,
-    claim="Zone reclaim mode",
-    why="With zone reclaim the kernel drops cached files, or swaps, as soon as one node is "
-    "full, though others have free memory; loading data then stalls.",
-    remedy="set vm.zone_reclaim_mode = 0 in /etc/sysctl.d, then run `sysctl --system`",
-    reference=f"{_ADMIN}/sysctl/vm.html#zone-reclaim-mode",
-)
+@rule("KRN-004", Severity.WARNING, unless=nothing_to_align)
 def zone_reclaim(snapshot: Snapshot) -> Judgement:
     """Find zone reclaim."""
     yield from _above(snapshot, "vm.zone_reclaim_mode", 0)
 
 
-@rule(
-    "KRN-005",
-    Severity.INFO,
-    unless=no_gpus,
-    claim="Transparent huge pages",
-    why="Without transparent huge pages, large buffers cost the CPU more address "
-    "translations, and pinning them for RDMA takes longer.",
-    remedy="write madvise to /sys/kernel/mm/transparent_hugepage/enabled, and "
-    "transparent_hugepage=madvise on the kernel's command line",
-    reference=f"{_ADMIN}/mm/transhuge.html",
-)
+@rule("KRN-005", Severity.INFO, unless=no_gpus)
 def transparent_huge_pages(snapshot: Snapshot) -> Judgement:
     """Find transparent huge pages off."""
     mode = None if snapshot.kernel is None else snapshot.kernel.transparent_hugepages
@@ -132,17 +83,7 @@ def transparent_huge_pages(snapshot: Snapshot) -> Judgement:
         yield Finding(subject=subject, observed="never", expected="madvise | always")
 
 
-@rule(
-    "KRN-006",
-    Severity.WARNING,
-    claim="Huge pages per NUMA node",
-    why="A pod that requests huge pages gets them from a NUMA node that has some: its "
-    "memory is then away from its GPUs, or the Memory Manager rejects the pod.",
-    remedy="reserve the pages on each NUMA node, in "
-    "/sys/devices/system/node/nodeN/hugepages/hugepages-<size>kB/nr_hugepages or by "
-    "hugepages=<node>:<number> on the kernel's command line, and restart the kubelet",
-    reference=f"{_ADMIN}/mm/hugetlbpage.html",
-)
+@rule("KRN-006", Severity.WARNING)
 def huge_pages(snapshot: Snapshot) -> Judgement:
     """Find NUMA nodes with GPUs and less than half the huge pages of the richest node.
 
@@ -180,16 +121,6 @@ def huge_pages(snapshot: Snapshot) -> Judgement:
         yield Missing(f"huge pages of NUMA node {', '.join(silent)}")
     homeless = (gpu.name for gpu in snapshot.gpus if gpu.numa_node is None)
     yield from unknown_of("NUMA node", homeless)
-
-
-RULES: tuple[Rule, ...] = (
-    swapped_pods,
-    swappiness,
-    numa_balancing,
-    zone_reclaim,
-    transparent_huge_pages,
-    huge_pages,
-)
 
 
 def _why_pods_swap(snapshot: Snapshot, settings: KubeletSettings) -> str | None:

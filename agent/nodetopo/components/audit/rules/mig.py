@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from nodetopo.checks.inputs import gpu_label, missing_gpus, missing_of_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.each import gpu_rule, known
 from nodetopo.components.audit.rules.gpu_pods import GPU, MIG, container_name, pod_name
 from nodetopo.components.audit.rules.mig_packing import geometry, impossible, is_capable, is_name
@@ -22,22 +22,8 @@ from nodetopo.model.gpu import Gpu
 from nodetopo.model.pod import Pod
 from nodetopo.model.snapshot import Snapshot
 
-_GUIDE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
-_PROFILES = f"{_GUIDE}supported-mig-profiles.html"
 
-
-@rule(
-    "MIG-001",
-    Severity.WARNING,
-    claim="Allocatable MIG devices",
-    why="A GPU in MIG mode offers only its MIG devices, so one without MIG devices is idle. "
-    "With the strategy single, one GPU that has another profile, or no MIG, makes all MIG "
-    "devices of the node unavailable.",
-    remedy="create the same MIG devices on all GPUs with `nvidia-mig-parted apply` or "
-    "`nvidia-smi mig -cgi … -C`, or set the device plugin's migStrategy to mixed and ask for "
-    "nvidia.com/mig-PROFILE",
-    reference="https://github.com/NVIDIA/k8s-device-plugin#configuration-option-details",
-)
+@rule("MIG-001", Severity.WARNING)
 def unused_devices(snapshot: Snapshot) -> Judgement:
     """Find GPUs without a MIG device, and layouts that only the strategy ``mixed`` can offer."""
     divided = [gpu for gpu in snapshot.gpus if gpu.is_divided]
@@ -65,17 +51,7 @@ def unused_devices(snapshot: Snapshot) -> Judgement:
 
 
 @gpu_rule(
-    "MIG-002",
-    Severity.WARNING,
-    "pending MIG mode",
-    expected="the mode that is set",
-    unless=(),
-    claim="Current and pending MIG mode",
-    why="A pending MIG mode takes effect at the next reset or reboot, which then changes "
-    "the devices of the node without warning.",
-    remedy="drain the node and reset the GPU with `nvidia-smi --gpu-reset -i N`, or set the "
-    "mode back with `nvidia-smi -i N -mig 0` or `1`",
-    reference=_GUIDE,
+    "MIG-002", Severity.WARNING, "pending MIG mode", expected="the mode that is set", unless=()
 )
 def pending_modes(gpu: Gpu) -> str | None:
     """Return how the MIG mode of *gpu* changes at the next reset."""
@@ -88,16 +64,7 @@ def pending_modes(gpu: Gpu) -> str | None:
     return f"MIG mode {change} at the next reset"
 
 
-@rule(
-    "MIG-003",
-    Severity.WARNING,
-    claim="MIG mode and multi-GPU jobs",
-    why="MIG devices have no NVLink and no peer access, and a CUDA process sees only one of "
-    "them: a multi-GPU job runs on one MIG device or fails.",
-    remedy="turn MIG off on the GPUs of multi-GPU jobs, or keep the jobs away with a node selector",
-    reference="https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
-    "deployment-considerations.html",
-)
+@rule("MIG-003", Severity.WARNING)
 def several_gpus(snapshot: Snapshot) -> Judgement:
     """Find containers that ask for more whole GPUs than are not in MIG mode."""
     if all(is_capable(gpu) is False for gpu in snapshot.gpus) and not missing_gpus(snapshot):
@@ -117,16 +84,7 @@ def several_gpus(snapshot: Snapshot) -> Judgement:
     yield from _missing_modes(snapshot)
 
 
-@rule(
-    "MIG-004",
-    Severity.WARNING,
-    claim="MIG devices requested by pods",
-    why="A pod that requests more MIG devices of a profile than the node has stays Pending "
-    "until the MIG layout changes.",
-    remedy="choose a layout with these profiles, by the label nvidia.com/mig.config for the "
-    "GPU operator's MIG manager or by `nvidia-mig-parted apply`, or request an available profile",
-    reference=_PROFILES,
-)
+@rule("MIG-004", Severity.WARNING)
 def absent_devices(snapshot: Snapshot) -> Judgement:
     """Find pods that wait for MIG devices which another layout of the GPUs would have."""
     absent, existing = _missing_layout(snapshot), _existing(snapshot)
@@ -144,16 +102,7 @@ def absent_devices(snapshot: Snapshot) -> Judgement:
     yield from absent
 
 
-@rule(
-    "MIG-005",
-    Severity.ERROR,
-    claim="MIG profiles requested by pods",
-    why="All MIG devices of a pod must be on one node. A request for a profile that the "
-    "GPUs do not support, or for more devices than fit, leaves the pod Pending forever in every "
-    "MIG layout.",
-    remedy="request fewer or smaller MIG devices, and split the job into more pods",
-    reference=_PROFILES,
-)
+@rule("MIG-005", Severity.ERROR)
 def impossible_devices(snapshot: Snapshot) -> Judgement:
     """Find pods that wait for MIG devices which no layout of the GPUs has."""
     asks_for_any = False
@@ -170,15 +119,6 @@ def impossible_devices(snapshot: Snapshot) -> Judgement:
     yield from _missing_layout(snapshot)
     if asks_for_any and (unsure := _without_geometry(snapshot)):
         yield Missing(f"MIG profiles of {listed(unsure)}")
-
-
-RULES: tuple[Rule, ...] = (
-    unused_devices,
-    pending_modes,
-    several_gpus,
-    absent_devices,
-    impossible_devices,
-)
 
 
 def _missing_modes(snapshot: Snapshot) -> tuple[Missing, ...]:

@@ -17,7 +17,7 @@ from nodetopo.checks.inputs import (
     one_numa_node,
     unknown_of,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.affinity import socket_of_node
 
@@ -27,23 +27,8 @@ GRACE_GENERATIONS = (9, 10)
 X86_VENDORS = ("GenuineIntel", "AuthenticAMD")
 """As ``/proc/cpuinfo`` spells them."""
 
-_FIRMWARE = (
-    "update the firmware, and switch on NUMA or ACPI SRAT and _PXM in its setup; in a "
-    "virtual machine attach the device to a root bus with a NUMA node"
-)
-_SYSFS_PCI = "https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci"
 
-
-@rule(
-    "NUM-001",
-    Severity.WARNING,
-    unless=nothing_to_align,
-    claim="NUMA nodes of GPUs",
-    why="The kubelet cannot align CPUs and memory with a GPU if the firmware does not state "
-    "its NUMA node.",
-    remedy=_FIRMWARE,
-    reference=_SYSFS_PCI,
-)
+@rule("NUM-001", Severity.WARNING, unless=nothing_to_align)
 def gpu_nodes(snapshot: Snapshot) -> Judgement:
     """Find GPUs without a NUMA node."""
     for gpu in snapshot.gpus if snapshot.numa_nodes is not None else ():
@@ -53,16 +38,7 @@ def gpu_nodes(snapshot: Snapshot) -> Judgement:
     yield from missing_numa_nodes(snapshot)
 
 
-@rule(
-    "NUM-002",
-    Severity.WARNING,
-    unless=(no_adapters, one_numa_node),
-    claim="NUMA nodes of HCAs",
-    why="The kubelet cannot align an HCA with a GPU and CPUs if the firmware does not state "
-    "its NUMA node; NCCL and the kernel then guess.",
-    remedy=_FIRMWARE,
-    reference=_SYSFS_PCI,
-)
+@rule("NUM-002", Severity.WARNING, unless=(no_adapters, one_numa_node))
 def hca_nodes(snapshot: Snapshot) -> Judgement:
     """Find HCAs without a NUMA node."""
     for hca in adapters(snapshot) if snapshot.numa_nodes is not None else ():
@@ -72,18 +48,7 @@ def hca_nodes(snapshot: Snapshot) -> Judgement:
     yield from missing_numa_nodes(snapshot)
 
 
-@rule(
-    "NUM-003",
-    Severity.INFO,
-    claim="Kernel use of GPU memory",
-    why="If GPU memory is a NUMA node of the kernel, other programs can get memory there, "
-    "and its use counts as system memory. The kubelet counts these nodes although they have no "
-    "CPUs; with more than 8 nodes the Topology Manager does not start.",
-    remedy="load the driver with NVreg_CoherentGPUMemoryMode=driver (580.65 and later), unless "
-    "programs need system memory and GPU memory in one address space",
-    reference="https://developer.nvidia.com/blog/"
-    "understanding-memory-management-on-hardware-coherent-platforms/",
-)
+@rule("NUM-003", Severity.INFO)
 def coherent_memory(snapshot: Snapshot) -> Judgement:
     """Find NUMA nodes with memory and without CPUs; nodes without either wait for MIG devices."""
     machine = None if snapshot.kernel is None else snapshot.kernel.machine
@@ -116,16 +81,7 @@ def coherent_memory(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("link to the CPU", silent)
 
 
-@rule(
-    "NUM-004",
-    Severity.INFO,
-    unless=nothing_to_align,
-    claim="NUMA nodes per socket",
-    why="With sub-NUMA clusters (SNC) or several nodes per socket (NPS) a multi-GPU job "
-    "seldom fits one NUMA node, and single-numa-node rejects it.",
-    remedy="set SNC off or NPS1 in the firmware, unless single-GPU jobs benefit from near memory",
-    reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
-)
+@rule("NUM-004", Severity.INFO, unless=nothing_to_align)
 def socket_nodes(snapshot: Snapshot) -> Judgement:
     """Find sockets whose CPUs are divided into several NUMA nodes."""
     for socket, count in sorted(Counter(socket_of_node(snapshot).values()).items()):
@@ -136,6 +92,3 @@ def socket_nodes(snapshot: Snapshot) -> Judgement:
     yield from missing_numa_nodes(snapshot)
     if snapshot.cpu is None or not snapshot.cpu.sockets:
         yield Missing("CPU sockets", because(snapshot, "cpu"))
-
-
-RULES: tuple[Rule, ...] = (gpu_nodes, hca_nodes, coherent_memory, socket_nodes)

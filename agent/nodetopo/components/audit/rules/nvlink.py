@@ -4,12 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 from nodetopo.checks.inputs import confidential, gpu_label, no_gpus, statuses, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules.nvlink_fabric import (
-    fabric_manager,
-    fabric_registration,
-    imex_channels,
-)
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.nvlink_inputs import (
     active,
     knows_links,
@@ -22,8 +17,6 @@ from nodetopo.model.nvlink import NvLink, P2pStatus, PeerKind
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.links import direct_links, gpus_out_of_nvlink, switch_links, training_gpus
 from nodetopo.topology.wiring import has_switches, is_module, modules_without_links, wired_gpus
-
-_NVLINK_API = "https://docs.nvidia.com/deploy/nvml-api/group__NvLink.html"
 
 
 def _no_nvlink(snapshot: Snapshot) -> str | None:
@@ -38,18 +31,7 @@ def _no_nvlink(snapshot: Snapshot) -> str | None:
     return no_gpus(snapshot) or reason
 
 
-@rule(
-    "NVL-001",
-    Severity.ERROR,
-    unless=_no_nvlink,
-    claim="NVLink state",
-    why="Collectives run at the speed of the slowest link, and a GPU that lost its links "
-    "falls back to PCIe without an error.",
-    remedy="look for XID 74 in the kernel log; on NVSwitch machines check that the fabric "
-    "manager runs in the driver's version; reset the GPUs, and if a link stays down have "
-    "the board serviced",
-    reference=_NVLINK_API,
-)
+@rule("NVL-001", Severity.ERROR, unless=_no_nvlink)
 def link_states(snapshot: Snapshot) -> Judgement:
     """Find links that are down although they are wired, and GPUs behind NVSwitches without any."""
     wired = wired_gpus(snapshot) - training_gpus(snapshot)
@@ -69,16 +51,7 @@ def link_states(snapshot: Snapshot) -> Judgement:
     yield from _missing_states(snapshot)
 
 
-@rule(
-    "NVL-002",
-    Severity.ERROR,
-    unless=_no_nvlink,
-    claim="NVLink counts at both ends",
-    why="A link that is up at one end and down at the other carries no data, and GPUs with "
-    "fewer links than their peers slow every collective.",
-    remedy="reset both GPUs together; if the counts still differ have the link serviced",
-    reference=_NVLINK_API,
-)
+@rule("NVL-002", Severity.ERROR, unless=_no_nvlink)
 def link_counts(snapshot: Snapshot) -> Judgement:
     """Find pairs of GPUs whose ends differ, and GPUs with fewer links to NVSwitches than others."""
     links, divided = snapshot.nvlinks or (), _divided(snapshot)
@@ -127,17 +100,7 @@ def link_counts(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("far end", without_end)
 
 
-@rule(
-    "NVL-003",
-    Severity.WARNING,
-    unless=no_links,
-    claim="NVLink error recovery",
-    why="A link that retrains after errors stops its traffic for a moment; a link that "
-    "retrains repeatedly is about to fail.",
-    remedy="watch whether the count grows (`nvidia-smi nvlink -e`); if it does, look for XID 74 "
-    "or 144 to 150 in the kernel log, reset the GPUs, and have the board or bridge serviced",
-    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html",
-)
+@rule("NVL-003", Severity.WARNING, unless=no_links)
 def recoveries(snapshot: Snapshot) -> Judgement:
     """Find links that work, and had to be repaired on the way."""
     silent = {gpu.index for gpu in snapshot.gpus if gpu.is_lost}
@@ -155,16 +118,7 @@ def recoveries(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("recoveries of the NVLinks", names)
 
 
-@rule(
-    "NVL-005",
-    Severity.ERROR,
-    claim="Peer access over NVLink",
-    why="GPUs without peer access over NVLink exchange data through PCIe or host memory, "
-    "without an error.",
-    remedy="see `nvidia-smi topo -p2p n`; check the state of the fabric (NVL-004), the driver's "
-    "parameters (GDR-002) and the kernel log, then reset the GPUs",
-    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
-)
+@rule("NVL-005", Severity.ERROR)
 def peer_access(snapshot: Snapshot) -> Judgement:
     """Find pairs that NVLinks join, directly or through NVSwitches, and the driver keeps apart.
 
@@ -199,17 +153,6 @@ def peer_access(snapshot: Snapshot) -> Judgement:
             )
     yield from missing_lists(snapshot)
     yield from unknown_of("peer access", (*silent, *lost(snapshot)))
-
-
-RULES: tuple[Rule, ...] = (
-    link_states,
-    link_counts,
-    recoveries,
-    fabric_registration,
-    peer_access,
-    fabric_manager,
-    imex_channels,
-)
 
 
 def _divided(snapshot: Snapshot) -> frozenset[int]:

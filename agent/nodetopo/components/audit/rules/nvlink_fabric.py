@@ -36,16 +36,7 @@ DEGRADED: Mapping[tuple[int, int, int], str] = MappingProxyType(
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
-@rule(
-    "NVL-004",
-    Severity.ERROR,
-    claim="NVLink fabric registration and health",
-    why="A GPU outside the fabric reaches no other GPU over NVLink, and CUDA can fail to "
-    "start on it.",
-    remedy="check that nv-fabricmanager runs in exactly the driver's version, on NVLink racks on "
-    "the NVLink switches, and read its log; then reset the GPUs",
-    reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
-)
+@rule("NVL-004", Severity.ERROR)
 def fabric_registration(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose registration failed or goes on, and those with a degraded fabric."""
     reason = no_switch(snapshot)
@@ -65,16 +56,7 @@ def fabric_registration(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("fabric state", without_fabric_state(snapshot))
 
 
-@rule(
-    "NVL-006",
-    Severity.ERROR,
-    claim="Fabric manager",
-    why="Without the fabric manager the NVSwitches have no routes: CUDA fails with `system "
-    "not yet initialized`, and link faults are not handled.",
-    remedy="install nvidia-fabricmanager in exactly the driver's version, then `systemctl enable "
-    "--now nvidia-fabricmanager`",
-    reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/",
-)
+@rule("NVL-006", Severity.ERROR)
 def fabric_manager(snapshot: Snapshot) -> Judgement:
     """Find that the program that sets up the routes of NVSwitches does not run."""
     reason = no_switch(snapshot)
@@ -96,17 +78,7 @@ def fabric_manager(snapshot: Snapshot) -> Judgement:
         yield Missing("whether nv-fabricmanager runs", because(snapshot, "host"))
 
 
-@rule(
-    "NVL-007",
-    Severity.INFO,
-    claim="IMEX channels",
-    why="Processes on different nodes share GPU memory over NVLink only through an IMEX "
-    "channel. NVIDIA's DRA driver creates the channel with a job, so before the first job a "
-    "missing channel is no fault.",
-    remedy="use ComputeDomains of NVIDIA's DRA driver, or load the driver with "
-    "NVreg_CreateImexChannel0=1 and run the service nvidia-imex on all nodes",
-    reference="https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/imexchannels.html",
-)
+@rule("NVL-007", Severity.INFO)
 def imex_channels(snapshot: Snapshot) -> Judgement:
     """Find missing IMEX channels, which processes need to share GPU memory across nodes."""
     lists, silent = missing_lists(snapshot), without_fabric_state(snapshot)

@@ -16,10 +16,9 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.nvlink_inputs import lost
 from nodetopo.components.audit.rules.pcie_paths import (
-    iommu_translation,
     missing_pairs,
     no_pairs,
     ports_between,
@@ -47,15 +46,7 @@ REDIRECTS: Mapping[int, str] = MappingProxyType(
 Control Register); together they are :data:`nodetopo.model.pci.ACS_REDIRECT_BITS`."""
 
 
-@rule(
-    "PCI-001",
-    Severity.ERROR,
-    unless=no_gpus,
-    claim="PCIe link width of GPUs",
-    why="Half the lanes are half the bandwidth to the CPU, to storage and to the HCAs.",
-    remedy="reseat the GPU, then check riser, cable and the slot's bifurcation in firmware",
-    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
-)
+@rule("PCI-001", Severity.ERROR, unless=no_gpus)
 def width(snapshot: Snapshot) -> Judgement:
     """Find GPUs with fewer lanes than GPU and slot can do; fewer lanes of a slot are PCI-003's."""
     silent = []
@@ -70,15 +61,7 @@ def width(snapshot: Snapshot) -> Judgement:
     yield from missing_of_gpus(snapshot, "PCIe link width", silent)
 
 
-@rule(
-    "PCI-002",
-    Severity.ERROR,
-    claim="GPU access through PCI and the driver",
-    why="A GPU that fell off the bus needs a reboot; its jobs have failed.",
-    remedy="look for XID 79 and NVRM messages about the address in the kernel log; drain and "
-    "reboot the node, and if it happens again check power, cooling and seating of the GPU",
-    reference="https://docs.nvidia.com/deploy/xid-errors/",
-)
+@rule("PCI-002", Severity.ERROR)
 def presence(snapshot: Snapshot) -> Judgement:
     """Find lost GPUs, and those on PCI that NVML should list; others that it does not are unknown.
 
@@ -109,16 +92,7 @@ def presence(snapshot: Snapshot) -> Judgement:
             yield Missing(f"{issue.subject}, {issue.reason}")
 
 
-@rule(
-    "PCI-010",
-    Severity.ERROR,
-    claim="Number of GPUs on the PCI bus",
-    why="A GPU that the firmware no longer finds disappears without an error, and the node "
-    "continues with fewer GPUs.",
-    remedy="look at the machine's management controller for power or PCIe faults, then reseat the "
-    "GPU; where GPUs were taken out on purpose, set `expect-gpus`, or remove `gpu-count-file`",
-    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
-)
+@rule("PCI-010", Severity.ERROR)
 def completeness(snapshot: Snapshot) -> Judgement:
     """Find a machine with fewer GPUs on PCI than it should have, whatever drivers they have."""
     expected, present = expected_gpus(snapshot), present_gpus(snapshot)
@@ -136,16 +110,7 @@ def completeness(snapshot: Snapshot) -> Judgement:
         yield Missing("the number of GPUs that this machine should have", expected.doubt)
 
 
-@rule(
-    "PCI-003",
-    Severity.INFO,
-    unless=(no_gpus, virtual_machine),
-    claim="PCIe slots of GPUs",
-    why="A slot or riser of fewer lanes or an older generation costs bandwidth to the CPU, "
-    "to storage and to HCAs, without an error.",
-    remedy="move the GPU to another slot; where the machine has no better one, waive the check",
-    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
-)
+@rule("PCI-003", Severity.INFO, unless=(no_gpus, virtual_machine))
 def slots(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose port has fewer lanes, or an older generation, than they can use."""
     unread = []
@@ -164,15 +129,7 @@ def slots(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("greatest PCIe link", unread)
 
 
-@rule(
-    "PCI-004",
-    Severity.WARNING,
-    claim="Peer access behind PCIe switches",
-    why="Without peer access, data between the two GPUs goes through host memory.",
-    remedy="see `nvidia-smi topo -p2p r`; check ACS (PCI-005), the IOMMU (PCI-006) and the "
-    "driver's parameters (GDR-002)",
-    reference="https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html",
-)
+@rule("PCI-004", Severity.WARNING)
 def peer_access(snapshot: Snapshot) -> Judgement:
     """Find pairs of GPUs behind one switch without access to each other's memory."""
     absent = (*missing_answers(snapshot), *missing_pairs(snapshot))
@@ -200,18 +157,7 @@ def peer_access(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("peer access", (*silent, *lost(snapshot)))
 
 
-@rule(
-    "PCI-005",
-    Severity.ERROR,
-    unless=no_pairs,
-    claim="Peer traffic redirection by PCIe bridges (ACS)",
-    why="With ACS redirection, GPUDirect traffic goes through the CPU instead of the "
-    "switch: half the bandwidth or less, or no peer access.",
-    remedy="clear the bits after each boot with `setpci -s BRIDGE ECAP_ACS+6.w=0000`, or boot with "
-    "`pci=disable_acs_redir=BRIDGE`, or switch ACS off in the firmware; hosts of virtual machines "
-    "need ACS, and then ATS",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@rule("PCI-005", Severity.ERROR, unless=no_pairs)
 def access_control(snapshot: Snapshot) -> Judgement:
     """Find bridges on the way between peers whose Access Control Services redirect requests.
 
@@ -246,16 +192,7 @@ def access_control(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("ACS control (read as root)", unread)
 
 
-@rule(
-    "PCI-007",
-    Severity.WARNING,
-    unless=no_pairs,
-    claim="PCIe maximum payload size",
-    why="A packet larger than the receiver's maximum is a fatal bus error, which appears "
-    "only when peers write to each other.",
-    remedy="boot with `pci=pcie_bus_perf` or `pci=pcie_bus_safe`, or update the firmware",
-    reference="https://docs.kernel.org/admin-guide/kernel-parameters.html",
-)
+@rule("PCI-007", Severity.WARNING, unless=no_pairs)
 def max_payload(snapshot: Snapshot) -> Judgement:
     """Find peers with different payloads, and devices with more than a bridge above them takes."""
     pairs = switch_pairs(snapshot)
@@ -285,18 +222,6 @@ def max_payload(snapshot: Snapshot) -> Judgement:
     yield from missing_pairs(snapshot)
     # Only a reader with CAP_SYS_ADMIN sees config space beyond its first 64 bytes.
     yield from unknown_of("maximum payload (read as root)", unread)
-
-
-RULES: tuple[Rule, ...] = (
-    width,
-    presence,
-    slots,
-    peer_access,
-    access_control,
-    iommu_translation,
-    max_payload,
-    completeness,
-)
 
 
 def _greatest(link: PcieLink | None) -> tuple[int, int] | None:

@@ -116,16 +116,7 @@ def is_translated(snapshot: Snapshot) -> bool:
     )
 
 
-@rule(
-    "PCI-006",
-    Severity.WARNING,
-    claim="IOMMU mode for GPUs and HCAs",
-    why="Peer traffic with translated addresses goes through the CPU, which is slow, and "
-    "fails with some drivers.",
-    remedy="boot with `iommu=pt` (on Arm `iommu.passthrough=1`), or switch the IOMMU off in the "
-    "firmware",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@rule("PCI-006", Severity.WARNING)
 def iommu_translation(snapshot: Snapshot) -> Judgement:
     """Find devices whose addresses the IOMMU translates."""
     peers = devices(snapshot)

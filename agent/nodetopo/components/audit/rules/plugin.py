@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from nodetopo.checks.inputs import because, missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.model.dra import DRIVER
 from nodetopo.model.kubelet_state import OUR_SOCKETS
@@ -56,11 +56,6 @@ _BESIDE_THE_PLUGIN = (_FEATURES, "mps-control-daemon", "config-manager")
 v0.19.0 deployments/helm, daemonset-gfd.yml and daemonset-mps-control-daemon.yml; gpu-operator
 assets/gpu-feature-discovery)."""
 
-_DEVICE_MANAGER = (
-    "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/devicemanager"
-)
-_ISSUES = "https://github.com/kubernetes/kubernetes/issues"
-
 
 def _no_devices(snapshot: Snapshot) -> str | None:
     capacity = snapshot.node_status.capacity if snapshot.node_status else None
@@ -68,17 +63,7 @@ def _no_devices(snapshot: Snapshot) -> str | None:
     return "no device plugin has registered" if is_without else None
 
 
-@rule(
-    "PLG-001",
-    Severity.ERROR,
-    unless=_no_devices,
-    claim="Allocatable devices of each resource",
-    why="A resource with capacity and nothing allocatable means that its plugin is gone or "
-    "reports all devices as unhealthy: pods that request it wait or are rejected.",
-    remedy="restart the plugin's pod, and check its log if that does not help (up to "
-    "Kubernetes 1.36 a second instance that ends also closes the connection of the first)",
-    reference=f"{_ISSUES}/121994",
-)
+@rule("PLG-001", Severity.ERROR, unless=_no_devices)
 def empty_resources(snapshot: Snapshot) -> Judgement:
     """Find resources without allocatable devices."""
     for name, count, left in _amounts(snapshot):
@@ -91,18 +76,7 @@ def empty_resources(snapshot: Snapshot) -> Judgement:
     yield from _missing_amounts(snapshot)
 
 
-@rule(
-    "PLG-002",
-    Severity.ERROR,
-    unless=_no_devices,
-    claim="Device health in the kubelet",
-    why="Fewer devices are allocatable than the node has; a pod that runs on an unhealthy "
-    "device keeps it.",
-    remedy="ask `nodetopo health` which GPU it is and why; drain the node and reset or replace "
-    "the device",
-    reference="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/"
-    "device-plugins/",
-)
+@rule("PLG-002", Severity.ERROR, unless=_no_devices)
 def unhealthy_devices(snapshot: Snapshot) -> Judgement:
     """Find resources with fewer devices than the node has, and containers on broken ones."""
     for name, count, left in _amounts(snapshot):
@@ -120,17 +94,7 @@ def unhealthy_devices(snapshot: Snapshot) -> Judgement:
     yield from _missing_amounts(snapshot)
 
 
-@rule(
-    "PLG-003",
-    Severity.WARNING,
-    unless=one_numa_node,
-    claim="NUMA nodes of the devices of a resource",
-    why="Once one device has a NUMA node, the Topology Manager ignores the devices without "
-    "one, and rejects pods although these devices are free.",
-    remedy="update the plugin or the firmware so that each device has its NUMA node in "
-    "/sys/bus/pci/devices/*/numa_node, or configure the plugin to report none",
-    reference=f"{_DEVICE_MANAGER}/topology_hints.go",
-)
+@rule("PLG-003", Severity.WARNING, unless=one_numa_node)
 def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
     """Find resources that have devices with and without a NUMA node.
 
@@ -158,15 +122,7 @@ def mixed_numa_nodes(snapshot: Snapshot) -> Judgement:
     yield from missing_numa_nodes(snapshot)
 
 
-@rule(
-    "PLG-004",
-    Severity.WARNING,
-    claim="Device plugin response time",
-    why="The kubelet admits one pod after the other and waits for a plugin without a limit: a "
-    "slow one delays every pod of the node.",
-    remedy="check the plugin's log and its CPU limit, and update it",
-    reference=f"{_ISSUES}/117435",
-)
+@rule("PLG-004", Severity.WARNING)
 def slow_plugins(snapshot: Snapshot) -> Judgement:
     """Find resources whose plugin often takes longer than a second."""
     metrics = snapshot.kubelet_metrics
@@ -182,15 +138,7 @@ def slow_plugins(snapshot: Snapshot) -> Judgement:
         yield Missing("metrics of the kubelet")
 
 
-@rule(
-    "PLG-005",
-    Severity.ERROR,
-    claim="GPU device plugins on the node",
-    why="The kubelet takes the plugin that registered last: two of them give the same GPUs to "
-    "two pods, or take the resource from each other.",
-    remedy="exclude this node from one of the DaemonSets, with its nodeSelector or affinity",
-    reference=f"{_DEVICE_MANAGER}/plugin/v1beta1/handler.go",
-)
+@rule("PLG-005", Severity.ERROR)
 def other_plugins(snapshot: Snapshot) -> Judgement:
     """Find programs and containers of other plugins for GPUs."""
     sockets = snapshot.kubelet_state.plugin_sockets if snapshot.kubelet_state else None
@@ -204,17 +152,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
         yield Missing("sockets of device plugins", because(snapshot, "kubelet"))
 
 
-@rule(
-    "PLG-006",
-    Severity.WARNING,
-    claim="Writers of GPU labels",
-    why="Two writers of one label overwrite each other, and pods are scheduled by the "
-    "latest value.",
-    remedy="remove GPU Feature Discovery from this node, or leave the nvidia.com/ labels to it "
-    "in nodetopo's settings",
-    reference="https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-"
-    "discovery/README.md",
-)
+@rule("PLG-006", Severity.WARNING)
 def other_writers(snapshot: Snapshot) -> Judgement:
     """Find programs that write ``nvidia.com/`` labels, and our labels with other writers."""
     writers = snapshot.node_status.label_writers if snapshot.node_status else None
@@ -233,17 +171,7 @@ def other_writers(snapshot: Snapshot) -> Judgement:
         yield Missing("writers of the Node's labels", _no_node(snapshot))
 
 
-@rule(
-    "PLG-012",
-    Severity.ERROR,
-    claim="Programs that allocate each GPU",
-    why="The kubelet counts the GPUs of device plugins and the scheduler counts the GPUs of "
-    "DRA drivers, independently: a GPU that two programs allocate ends up in two pods.",
-    remedy="set offer-gpus: auto, so that nodetopo yields, or remove the other device plugin "
-    "or DRA driver from this node",
-    reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
-    "dynamic-resource-allocation/",
-)
+@rule("PLG-012", Severity.ERROR)
 def one_way_out(snapshot: Snapshot) -> Judgement:
     """Look for GPUs that a DRA driver publishes and a device plugin, or another driver, offers."""
     if snapshot.published is None:
@@ -274,19 +202,7 @@ def one_way_out(snapshot: Snapshot) -> Judgement:
             )
 
 
-@rule(
-    "PLG-013",
-    Severity.ERROR,
-    claim="Shared counters of GPU sets",
-    why="Without the feature gate DRAPartitionableDevices, off by default in Kubernetes "
-    "1.34 and 1.35, the API server drops the counters of ResourceSlices: the scheduler then "
-    "allocates one GPU through two sets, and the second pod hangs in ContainerCreating.",
-    remedy="switch the gate on in API server and scheduler, upgrade to Kubernetes 1.36, or set "
-    "dra-devices: gpus; recent releases of nodetopo detect the dropped counters and publish "
-    "single GPUs",
-    reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
-    "dynamic-resource-allocation/#partitionable-devices",
-)
+@rule("PLG-013", Severity.ERROR)
 def counted_sets(snapshot: Snapshot) -> Judgement:
     """Look for sets of our DRA driver that consume no counter."""
     if snapshot.published is None:
@@ -306,18 +222,6 @@ def counted_sets(snapshot: Snapshot) -> Judgement:
             observed=f"{len(bare)} of {len(sets)} sets consume no counter, {bare[0]} for one",
             expected="a counter for each GPU",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    empty_resources,
-    unhealthy_devices,
-    mixed_numa_nodes,
-    slow_plugins,
-    other_plugins,
-    other_writers,
-    one_way_out,
-    counted_sets,
-)
 
 
 def _devices(amounts: Mapping[str, int]) -> dict[str, int]:

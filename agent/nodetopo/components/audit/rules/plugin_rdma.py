@@ -3,7 +3,7 @@
 from collections import Counter
 
 from nodetopo.checks.inputs import because, missing_hcas, missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.components.audit.rules.kubelet.inputs import lacking, running
 from nodetopo.components.audit.rules.pods.inputs import listed
@@ -28,22 +28,8 @@ _NO_NODE = "-1"
 _NET_RDMA = "nvidia.com/net-rdma"
 """The kind of every specification that the shared plugin writes (its pkg/cdi/cdi.go)."""
 
-_PLUGIN = "https://github.com/Mellanox/k8s-rdma-shared-dev-plugin"
-_RDMA_SYSTEM = "https://man7.org/linux/man-pages/man8/rdma-system.8.html"
 
-
-@rule(
-    "PLG-007",
-    Severity.ERROR,
-    unless=no_rdma_devices,
-    claim="Access to shared HCAs",
-    why="Where RDMA network namespaces are exclusive, an HCA is visible in one namespace "
-    "only: a pod with the device nodes of a host HCA does not see it without the host network.",
-    remedy="`rdma system set netns shared` while no pod has RDMA devices, and `options ib_core "
-    "netns_mode=1` in /etc/modprobe.d; or advertise functions that a network plugin moves into "
-    "the pod, as SR-IOV's does with rdma-cni",
-    reference=_RDMA_SYSTEM,
-)
+@rule("PLG-007", Severity.ERROR, unless=no_rdma_devices)
 def namespaces(snapshot: Snapshot) -> Judgement:
     """Find resources of shared HCAs on a node whose RDMA devices belong to one namespace each."""
     mode = snapshot.kernel.rdma_netns if snapshot.kernel else None
@@ -64,16 +50,7 @@ def namespaces(snapshot: Snapshot) -> Judgement:
         yield Missing("mode of RDMA network namespaces", because(snapshot, "kernel"))
 
 
-@rule(
-    "PLG-008",
-    Severity.WARNING,
-    claim="NUMA nodes of single-HCA devices",
-    why="The Topology Manager ignores a resource without NUMA nodes: under every policy a "
-    "pod can get GPUs of one socket and an HCA of the other.",
-    remedy="remove excludeTopology from the SR-IOV network device plugin's configuration; "
-    "NUM-002 names HCAs whose firmware states no node",
-    reference="https://github.com/k8snetworkplumbingwg/sriov-network-device-plugin",
-)
+@rule("PLG-008", Severity.WARNING)
 def homeless_devices(snapshot: Snapshot) -> Judgement:
     """Find resources of single HCAs none of whose devices has a NUMA node; PLG-003 has mixtures.
 
@@ -119,15 +96,7 @@ def homeless_devices(snapshot: Snapshot) -> Judgement:
     yield from lacking(snapshot, settings, "topologyManagerPolicy")
 
 
-@rule(
-    "PLG-009",
-    Severity.ERROR,
-    claim="Allocation of the NVLink fabric's HCAs",
-    why="Fabric Manager reaches the NVSwitches through these HCAs: a job that gets one has "
-    "no network, and can disrupt NVLink for all GPUs of the node.",
-    remedy="exclude the HCA in the plugin's selectors, by its PCI address or name",
-    reference="https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
-)
+@rule("PLG-009", Severity.ERROR)
 def fabric_hcas(snapshot: Snapshot) -> Judgement:
     """Find devices for an HCA whose VPD identifies it as the manager of NVSwitches."""
     reason = no_rdma_devices(snapshot)
@@ -168,16 +137,7 @@ def fabric_hcas(snapshot: Snapshot) -> Judgement:
         yield Missing(f"which HCAs {listed(unclear)} gives")
 
 
-@rule(
-    "PLG-010",
-    Severity.ERROR,
-    claim="Plugins for shared HCAs on the node",
-    why="The kubelet uses the plugin that registered last. Two plugins take the resource from "
-    "each other, and pods get HCAs of another pool than they requested.",
-    remedy=f"exclude this node from the DaemonSet of {SHARED_PLUGIN}, with its nodeSelector or "
-    "affinity; nodetopo reads the same configuration file (`rdma-config`)",
-    reference=_PLUGIN,
-)
+@rule("PLG-010", Severity.ERROR)
 def other_plugins(snapshot: Snapshot) -> Judgement:
     """Find Mellanox' shared plugin running alongside our socket for an RDMA resource."""
     sockets = snapshot.kubelet_state.plugin_sockets if snapshot.kubelet_state else None
@@ -204,17 +164,7 @@ def other_plugins(snapshot: Snapshot) -> Judgement:
         yield Missing("programs that run on the host")
 
 
-@rule(
-    "PLG-011",
-    Severity.WARNING,
-    claim="RDMA plugins and CDI specifications of GPUs",
-    why="With CDI, Mellanox' shared plugin removes every file that begins with nvidia.com "
-    "from the CDI directories when it starts and ends, including the specifications of GPUs: no "
-    "GPU container starts until they are written again.",
-    remedy="run the shared plugin without `-use-cdi`, or let nodetopo serve its resources "
-    "(`rdma-config`)",
-    reference=f"{_PLUGIN}/blob/master/pkg/cdi/cdi.go",
-)
+@rule("PLG-011", Severity.WARNING)
 def deleted_specifications(snapshot: Snapshot) -> Judgement:
     """Find the shared plugin with CDI on a node where others write files that it deletes."""
     programs = snapshot.host.peer_programs if snapshot.host else None
@@ -238,12 +188,3 @@ def deleted_specifications(snapshot: Snapshot) -> Judgement:
         yield Missing("programs that run on the host")
     if specs is None:
         yield Missing("CDI specifications")
-
-
-RULES: tuple[Rule, ...] = (
-    namespaces,
-    homeless_devices,
-    fabric_hcas,
-    other_plugins,
-    deleted_specifications,
-)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import missing_numa_nodes, one_numa_node
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import (
     container_name,
     gpu_pods,
@@ -29,20 +29,9 @@ LAST_OFF = (1, 37)
 """The last release whose default is known."""
 
 _RANK = (QosClass.BEST_EFFORT, QosClass.BURSTABLE, QosClass.GUARANTEED)
-_POD_LEVEL = "https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/"
-_CPU_POLICIES = "https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/"
 
 
-@rule(
-    "QOS-001",
-    Severity.ERROR,
-    claim="QoS class of GPU pods",
-    why="The CPU and Memory Managers align Guaranteed pods only; other GPU pods share CPUs, "
-    "and their memory can be on any NUMA node.",
-    remedy="give every container of the pod, including init containers and sidecars, CPU and "
-    "memory limits equal to its requests",
-    reference="https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/",
-)
+@rule("QOS-001", Severity.ERROR)
 def guaranteed_pods(snapshot: Snapshot) -> Judgement:
     """Find pods with GPUs of another class."""
     unclear = []
@@ -68,14 +57,7 @@ def guaranteed_pods(snapshot: Snapshot) -> Judgement:
         yield _missing_version(pod) if is_known else Missing(f"resources of {pod_name(pod)}")
 
 
-@rule(
-    "QOS-002",
-    Severity.WARNING,
-    claim="CPU requests of GPU containers",
-    why="The CPU Manager pins only containers that request whole CPUs, so 7500m is not pinned.",
-    remedy="round the container's CPU request and limit to the same whole number",
-    reference=_CPU_POLICIES,
-)
+@rule("QOS-002", Severity.WARNING)
 def whole_cpus(snapshot: Snapshot) -> Judgement:
     """Find containers with GPUs that ask for no CPU or for a part of one.
 
@@ -101,17 +83,7 @@ def whole_cpus(snapshot: Snapshot) -> Judgement:
     yield from unclear
 
 
-@rule(
-    "QOS-003",
-    Severity.WARNING,
-    claim="Pod-level resources and exclusive CPUs",
-    why="Without the gate PodLevelResourceManagers the CPU and Memory Managers ignore a pod "
-    "with spec.resources: although it is Guaranteed, it has no exclusive CPUs and no pinned "
-    "memory.",
-    remedy="set CPU and memory in each container, requests equal to limits, instead of in "
-    f"spec.resources; or turn the kubelet's gate {GATE} on (1.36 and newer)",
-    reference=_POD_LEVEL,
-)
+@rule("QOS-003", Severity.WARNING)
 def pod_level_resources(snapshot: Snapshot) -> Judgement:
     """Find Guaranteed pods with pod-level resources while the feature gate is off."""
     pods = [pod for pod in gpu_pods(snapshot) if asks_as_a_pod(pod)]
@@ -134,17 +106,7 @@ def pod_level_resources(snapshot: Snapshot) -> Judgement:
         yield Missing(f"default of the gate {GATE} in this release")
 
 
-@rule(
-    "QOS-004",
-    Severity.WARNING,
-    claim="Pod-level resources and the QoS class",
-    why="If spec.resources is set, it alone determines the QoS class: an empty field makes "
-    "a pod BestEffort up to 1.36, and a field with only huge pages makes it Burstable at most, "
-    "also in 1.37.",
-    remedy="remove the field spec.resources from the pod, or also set CPU and memory limits in "
-    "it, and recreate the pod",
-    reference=_POD_LEVEL,
-)
+@rule("QOS-004", Severity.WARNING)
 def lost_class(snapshot: Snapshot) -> Judgement:
     """Find pods of a lower class than their containers alone would have."""
     unclear = []
@@ -166,16 +128,7 @@ def lost_class(snapshot: Snapshot) -> Judgement:
     yield from unclear
 
 
-@rule(
-    "QOS-005",
-    Severity.WARNING,
-    claim="CPU quota of containers with exclusive CPUs",
-    why="A quota stops all threads of a container until the period of 100 ms ends, although "
-    "its CPUs stay idle; collectives then wait for the slowest rank.",
-    remedy="leave the kubelet's gate DisableCPUQuotaWithExclusiveCPUs on (1.33 and newer), on "
-    "older kubelets set cpuCFSQuota: false, and recreate the pod",
-    reference=f"{_CPU_POLICIES}#static-policy",
-)
+@rule("QOS-005", Severity.WARNING)
 def throttled_containers(snapshot: Snapshot) -> Judgement:
     """Find containers with exclusive CPUs that their quota has stopped.
 
@@ -209,14 +162,6 @@ def throttled_containers(snapshot: Snapshot) -> Judgement:
     Severity.INFO,
     unless=one_numa_node,
     cure=restarted_with(topology_manager_scope="pod"),
-    claim="Init containers and the NUMA node of GPUs",
-    why="With scope container the kubelet places an init container first, without the GPUs, "
-    "and later containers reuse its CPUs. If GPUs are free only on another NUMA node, the pod is "
-    "rejected or its GPUs and CPUs are on different nodes.",
-    remedy="give the init container a fractional CPU request equal to its limit, such as "
-    "1500m, which keeps the pod Guaranteed and takes no exclusive CPUs; or set "
-    "topologyManagerScope: pod",
-    reference="https://github.com/kubernetes/kubernetes/issues/123816",
 )
 def init_containers(snapshot: Snapshot) -> Judgement:
     """Find init containers that get exclusive CPUs before the pod's GPUs are placed."""
@@ -242,16 +187,6 @@ def init_containers(snapshot: Snapshot) -> Judgement:
         fields = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope")
         yield from missing_numa_nodes(snapshot)
         yield from lacking(snapshot, settings, *fields)
-
-
-RULES: tuple[Rule, ...] = (
-    guaranteed_pods,
-    whole_cpus,
-    pod_level_resources,
-    lost_class,
-    throttled_containers,
-    init_containers,
-)
 
 
 def _missing_version(pod: Pod) -> Missing:

@@ -15,16 +15,11 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.each import hca_rule, known
 from nodetopo.components.audit.rules.rdma_ports import (
     active_ports,
-    link_errors,
     missing_states,
-    pcie_link,
-    rates,
-    roce_addresses,
-    roce_mtu,
 )
 from nodetopo.model.hca import ACTIVE, Hca, HcaPort, LinkLayer
 from nodetopo.model.nvlink import Closeness
@@ -36,21 +31,8 @@ DIRECTORY = "/dev/infiniband"
 LARGEST_REQUEST = 4096
 """Bytes; NVIDIA's guides to tuning ConnectX ask for it (PCI Express device control, code 5)."""
 
-_SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband"
 
-
-@rule(
-    "RDM-001",
-    Severity.ERROR,
-    unless=no_adapters,
-    claim="HCA port state",
-    why="NCCL leaves out a port that is down, and the GPUs nearest to it share the HCA of "
-    "other GPUs. The check ignores virtual functions and subfunctions, which are down while no "
-    "job uses them, and the unused port of a card that is not near GPUs and has an active port.",
-    remedy="check cable and transceiver, then the switch port; on InfiniBand check that a "
-    "subnet manager runs",
-    reference=_SYSFS_INFINIBAND,
-)
+@rule("RDM-001", Severity.ERROR, unless=no_adapters)
 def port_states(snapshot: Snapshot) -> Judgement:
     """Find ports that are down and not left free on purpose."""
     spare = _spare_adapters(snapshot)
@@ -66,16 +48,7 @@ def port_states(snapshot: Snapshot) -> Judgement:
     yield from missing_states(snapshot)
 
 
-@rule(
-    "RDM-002",
-    Severity.WARNING,
-    unless=(no_gpus, no_adapters, one_numa_node),
-    claim="HCAs on the NUMA nodes of GPUs",
-    why="Network traffic of a GPU without an HCA on its NUMA node crosses the link between "
-    "the sockets.",
-    remedy="move an HCA to a slot on that socket, or keep multi-node jobs off these GPUs",
-    reference=_SYSFS_INFINIBAND,
-)
+@rule("RDM-002", Severity.WARNING, unless=(no_gpus, no_adapters, one_numa_node))
 def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
     """Find GPUs on whose NUMA node no HCA is."""
     hcas = snapshot.hcas or ()
@@ -99,17 +72,7 @@ def hca_on_numa_node(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("NUMA node", homeless + (homeless_hcas if uncovered else []))
 
 
-@rule(
-    "RDM-005",
-    Severity.INFO,
-    unless=(no_gpus, no_adapters, virtual_machine),
-    claim="HCAs behind the host bridges of GPUs",
-    why="Data between an HCA and a GPU behind different host bridges crosses the CPU's "
-    "internal fabric, where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL).",
-    remedy="if the machine has such a slot, move an HCA there; keep multi-node jobs off GPUs "
-    "without an HCA",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
-)
+@rule("RDM-005", Severity.INFO, unless=(no_gpus, no_adapters, virtual_machine))
 def near_hca(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose nearest HCA is too far for NCCL to reach GPU memory from it.
 
@@ -135,16 +98,7 @@ def near_hca(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("distance to the HCAs", silent)
 
 
-@rule(
-    "RDM-009",
-    Severity.ERROR,
-    unless=no_adapters,
-    claim="HCA device nodes",
-    why="Without /dev/infiniband/uverbsN no program can use the HCA, and no device plugin can "
-    "hand it to a pod.",
-    remedy="`modprobe -a ib_uverbs rdma_ucm`, and have them loaded at boot (rdma-core does both)",
-    reference="https://docs.kernel.org/infiniband/user_verbs.html",
-)
+@rule("RDM-009", Severity.ERROR, unless=no_adapters)
 def device_nodes(snapshot: Snapshot) -> Judgement:
     """Find HCAs without a uverbs device or without its node in ``/dev/infiniband``.
 
@@ -182,12 +136,6 @@ def device_nodes(snapshot: Snapshot) -> Judgement:
     "relaxed ordering (read as root)",
     expected="on",
     unless=(no_adapters, virtual_machine),
-    claim="Relaxed ordering of HCAs",
-    why="On AMD processors strictly ordered writes wait for each other, and a fast port "
-    "does not reach its rate.",
-    remedy="switch PCIe relaxed ordering on in the firmware setup, or "
-    "`setpci -s ADDRESS CAP_EXP+8.w=0010:0010` after each boot",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
 )
 def relaxed_ordering(hca: Hca) -> str | None:
     """Return the fault of *hca* if its writes are strictly ordered."""
@@ -200,31 +148,11 @@ def relaxed_ordering(hca: Hca) -> str | None:
     "maximum read request (read as root)",
     expected=f"{LARGEST_REQUEST} bytes",
     unless=(no_adapters, virtual_machine),
-    claim="PCIe read request size of HCAs",
-    why="Small read requests leave gaps on the bus between memory and the HCA.",
-    remedy="`setpci -s ADDRESS CAP_EXP+8.w=5000:7000` after each boot",
-    reference="https://enterprise-support.nvidia.com/s/article/"
-    "understanding-pcie-configuration-for-maximum-performance",
 )
 def read_requests(hca: Hca) -> str | None:
     """Return the maximum read request of *hca* where it is small."""
     size = known(known(hca.function).max_read_request)
     return f"{size} bytes" if size < LARGEST_REQUEST else None
-
-
-RULES: tuple[Rule, ...] = (
-    port_states,
-    hca_on_numa_node,
-    pcie_link,
-    rates,
-    near_hca,
-    link_errors,
-    roce_addresses,
-    roce_mtu,
-    device_nodes,
-    relaxed_ordering,
-    read_requests,
-)
 
 
 def _waiting(port: HcaPort) -> str:

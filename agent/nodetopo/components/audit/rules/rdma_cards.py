@@ -18,7 +18,7 @@ from nodetopo.checks.inputs import (
     unknown_of,
     virtual_machine,
 )
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.rdma_ports import is_efa
 from nodetopo.model.hca import Hca, LinkLayer
 from nodetopo.model.nvlink import Closeness
@@ -32,21 +32,10 @@ DIRECTORY = "/dev/infiniband"
 CONNECTION_MANAGER = "rdma_cm"
 """The device of the kernel module rdma_ucm (drivers/infiniband/core/ucma.c)."""
 
-_SHARED_PLUGIN = "https://github.com/Mellanox/k8s-rdma-shared-dev-plugin"
-_NCCL = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-@rule(
-    "RDM-012",
-    Severity.WARNING,
-    claim="RDMA connection manager",
-    why="librdmacm needs /dev/infiniband/rdma_cm: UCX, NVMe over fabrics and storage "
-    "clients fail without it, and Mellanox' shared device plugin advertises no HCA. NCCL does not "
-    "need it.",
-    remedy="`modprobe rdma_ucm`, and have it loaded at boot (rdma-core does so)",
-    reference=f"{_SHARED_PLUGIN}/issues/192",
-)
+@rule("RDM-012", Severity.WARNING)
 def connection_manager(snapshot: Snapshot) -> Judgement:
     """Find that the device of the connection manager is not there.
 
@@ -72,15 +61,7 @@ def connection_manager(snapshot: Snapshot) -> Judgement:
         yield Missing(DIRECTORY, because(snapshot, "host"))
 
 
-@rule(
-    "RDM-013",
-    Severity.INFO,
-    claim="InfiniBand management access",
-    why="ibstat, ibdiagnet, a subnet manager and UFM's agents use the HCA's umad device; "
-    "Mellanox' shared device plugin leaves out an HCA without one.",
-    remedy="`modprobe ib_umad`, and have it loaded at boot (rdma-core does so)",
-    reference="https://docs.kernel.org/infiniband/user_mad.html",
-)
+@rule("RDM-013", Severity.INFO)
 def management_devices(snapshot: Snapshot) -> Judgement:
     """Find InfiniBand HCAs without a umad device.
 
@@ -110,16 +91,7 @@ def management_devices(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("umad devices", silent)
 
 
-@rule(
-    "RDM-014",
-    Severity.WARNING,
-    claim="HCA firmware versions",
-    why="Features and known faults depend on the firmware: a replaced card, or one that an "
-    "update skipped, behaves differently, and a job over all cards performs like the worst.",
-    remedy="bring the cards to one release with mlxfwmanager or the vendor's tool, then reset "
-    "them or reboot",
-    reference="https://github.com/Mellanox/mstflint",
-)
+@rule("RDM-014", Severity.WARNING)
 def firmware(snapshot: Snapshot) -> Judgement:
     """Find HCAs whose firmware differs from most HCAs of their model, in a tie from the newest."""
     models: dict[object, list[Hca]] = defaultdict(list)
@@ -149,17 +121,7 @@ def firmware(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("firmware release", silent)
 
 
-@rule(
-    "RDM-015",
-    Severity.WARNING,
-    claim="Link protocol of the HCAs nearest to GPUs",
-    why="InfiniBand and RoCE ports cannot communicate: NCCL connects the HCA of one GPU "
-    "with the HCA of another, so a job hangs or falls back to sockets. A card that supports both "
-    "can have either protocol after delivery or a reset of its settings.",
-    remedy="set the port's protocol with `mlxconfig -d ADDRESS set LINK_TYPE_P1=` 1 for InfiniBand "
-    "or 2 for Ethernet, then reset the card",
-    reference="https://github.com/Mellanox/mstflint",
-)
+@rule("RDM-015", Severity.WARNING)
 def protocols(snapshot: Snapshot) -> Judgement:
     """Find GPUs whose nearest HCAs all lack the protocol of most GPUs' nearest HCAs."""
     hcas = snapshot.hcas or ()
@@ -197,16 +159,7 @@ def protocols(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("link layer", silent)
 
 
-@rule(
-    "RDM-016",
-    Severity.WARNING,
-    claim="Network share of each GPU",
-    why="A multi-node collective runs at the rate of the GPU with the smallest share: one "
-    "HCA that is missing, bonded, in another slot, or slower costs every GPU.",
-    remedy="find the missing HCA with `nodetopo topo tree`; waive the check if the machine is "
-    "built this way",
-    reference=_NCCL,
-)
+@rule("RDM-016", Severity.WARNING)
 def shares(snapshot: Snapshot) -> Judgement:
     """Find GPUs with a smaller share of their nearest HCAs' bandwidth than others.
 
@@ -269,6 +222,3 @@ def _model(hca: Hca) -> tuple[str | None, ...]:
 
 def _release(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in _NUMBER.findall(text))
-
-
-RULES: tuple[Rule, ...] = (connection_manager, management_devices, firmware, protocols, shares)

@@ -27,18 +27,8 @@ allows for (include/rdma/ib_addr.h, iboe_get_mtu)."""
 NamedPort = tuple[str, Hca, HcaPort]
 """A port with its adapter, and with its name in a finding."""
 
-_SYSFS_INFINIBAND = "https://www.kernel.org/doc/Documentation/ABI/stable/sysfs-class-infiniband"
 
-
-@rule(
-    "RDM-003",
-    Severity.WARNING,
-    unless=(no_adapters, virtual_machine),
-    claim="PCIe speed and width of HCAs",
-    why="An HCA that trained with fewer lanes or an older generation cannot fill its port.",
-    remedy="reseat the adapter, then check riser, cable and the slot's settings in firmware",
-    reference="https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-bus-pci",
-)
+@rule("RDM-003", Severity.WARNING, unless=(no_adapters, virtual_machine))
 def pcie_link(snapshot: Snapshot) -> Judgement:
     """Find HCAs with a reduced PCIe link; unlike a GPU's, it does not slow down when idle.
 
@@ -68,16 +58,7 @@ def pcie_link(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("PCIe link", unread)
 
 
-@rule(
-    "RDM-004",
-    Severity.WARNING,
-    claim="HCA port rate",
-    why="A collective across nodes runs at the rate of the slowest rail; a port that fell back to "
-    "half its rate raises no error.",
-    remedy="check cable, transceiver and the switch port's settings; waive it for ports that are "
-    "slower on purpose",
-    reference=_SYSFS_INFINIBAND,
-)
+@rule("RDM-004", Severity.WARNING)
 def rates(snapshot: Snapshot) -> Judgement:
     """Find ports slower than others of their model: HCAs of one model in a node are wired alike."""
     hcas = own_adapters(snapshot)
@@ -110,16 +91,7 @@ def rates(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("rate", unread)
 
 
-@rule(
-    "RDM-006",
-    Severity.INFO,
-    claim="HCA link error counters",
-    why="A bad cable or transceiver raises these counters long before the port goes down; "
-    "only growing counters indicate a fault.",
-    remedy="check again after an hour of work: if the counters grow, clean or replace cable "
-    "and transceiver",
-    reference=_SYSFS_INFINIBAND,
-)
+@rule("RDM-006", Severity.INFO)
 def link_errors(snapshot: Snapshot) -> Judgement:
     """Find ports that have counted errors of their link since they came up."""
     hcas = own_adapters(snapshot)
@@ -151,16 +123,7 @@ def _no_roce(snapshot: Snapshot) -> str | None:
     return "no active RoCE port that serves jobs on this node itself"
 
 
-@rule(
-    "RDM-007",
-    Severity.WARNING,
-    unless=(no_adapters, _no_roce),
-    claim="RoCE v2 addresses",
-    why="NCCL looks for a routable RoCE v2 address; with a link-local address only, "
-    "connections beyond the switch fail, and RoCE v1 cannot be routed.",
-    remedy="give the port's interface an IP address; `show_gids` then lists a GID of type v2",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
-)
+@rule("RDM-007", Severity.WARNING, unless=(no_adapters, _no_roce))
 def roce_addresses(snapshot: Snapshot) -> Judgement:
     """Find ports without a routable GID of RoCE v2."""
     silent = []
@@ -191,17 +154,7 @@ def roce_addresses(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("GID types", silent)
 
 
-@rule(
-    "RDM-008",
-    Severity.WARNING,
-    unless=(no_adapters, _no_roce),
-    claim="MTU of RoCE interfaces",
-    why="RDMA uses the largest packet that fits the interface: with an MTU of 1500 these "
-    "are 1024 bytes, which needs four times as many packets.",
-    remedy="`ip link set INTERFACE mtu 9000`, persist it in the network configuration, and set "
-    "at least the same on all switches in between",
-    reference="https://github.com/torvalds/linux/blob/v6.8/include/rdma/ib_addr.h",
-)
+@rule("RDM-008", Severity.WARNING, unless=(no_adapters, _no_roce))
 def roce_mtu(snapshot: Snapshot) -> Judgement:
     """Find interfaces with a small MTU: those with routable addresses, else all of the port."""
     without, unread = [], []

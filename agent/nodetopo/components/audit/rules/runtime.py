@@ -1,19 +1,10 @@
 """Rules on container runtimes: control groups, inherited limits, and who keeps the driver open."""
 
 from nodetopo.checks.inputs import because, no_adapters, no_gpus, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import host_of, missing_cgroup
 from nodetopo.components.audit.rules.kubelet.inputs import version
-from nodetopo.components.audit.rules.runtime_cdi import absent_specifications, stale_specifications
-from nodetopo.components.audit.rules.runtime_hand_over import device_links
 from nodetopo.components.audit.rules.runtime_inputs import configs
-from nodetopo.components.audit.rules.runtime_toolkit import (
-    disabled_cdi,
-    environment_variables,
-    known_holes,
-    no_way_for_gpus,
-    plain_runtimes,
-)
 from nodetopo.model.host import UNLIMITED, RuntimeConfig
 from nodetopo.model.kubernetes import release, size_text
 from nodetopo.model.operator_labels import driver_claim
@@ -30,17 +21,7 @@ _REFUSED_SINCE = (1, 35)
 
 
 # A warning, since kubelets before 1.35 still support it.
-@rule(
-    "RUN-001",
-    Severity.WARNING,
-    unless=no_gpus,
-    claim="cgroup version",
-    why="Kubernetes no longer tests version 1, and a kubelet of 1.35 or newer does not start "
-    "on it by default; limits of swap and pressure figures need version 2.",
-    remedy="boot with systemd.unified_cgroup_hierarchy=1, or move to a distribution that uses "
-    "cgroup v2 from the start",
-    reference="https://kubernetes.io/docs/concepts/architecture/cgroups/",
-)
+@rule("RUN-001", Severity.WARNING, unless=no_gpus)
 def cgroup_version(snapshot: Snapshot) -> Judgement:
     """Find version 1 of control groups."""
     if host_of(snapshot).cgroup_version == 1:
@@ -52,19 +33,7 @@ def cgroup_version(snapshot: Snapshot) -> Judgement:
 
 
 # A remark, since POD-005 names the containers that need it and lack the capability.
-@rule(
-    "RUN-006",
-    Severity.INFO,
-    unless=(no_adapters, no_gpus),
-    claim="Locked memory limit of containers",
-    why="RDMA registers memory by locking it. A container inherits the limit from the runtime, "
-    "and with a low one ibv_reg_mr or ibv_create_qp fails with ENOMEM unless the container has "
-    "the capability IPC_LOCK.",
-    remedy="set LimitMEMLOCK=infinity in a drop-in of containerd.service or crio.service and "
-    "restart it, or add the capability IPC_LOCK to containers with RDMA",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/"
-    "networking_troubleshooting.html",
-)
+@rule("RUN-006", Severity.INFO, unless=(no_adapters, no_gpus))
 def locked_memory(snapshot: Snapshot) -> Judgement:
     """Find runtimes with a limit of locked memory."""
     processes, silent = host_of(snapshot).runtimes, []
@@ -86,18 +55,7 @@ def locked_memory(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("limit of locked memory", silent)
 
 
-@rule(
-    "RUN-007",
-    Severity.INFO,
-    unless=no_gpus,
-    claim="Open file limit of containers",
-    why="A large job holds sockets and queues for every peer; NCCL raises its soft limit up to "
-    "the hard one, and beyond that fails with `Too many open files`.",
-    remedy="set LimitNOFILE=1048576 in a drop-in of containerd.service or crio.service and "
-    "restart it",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/"
-    "runtime_and_mpi_issues.html#file-descriptors",
-)
+@rule("RUN-007", Severity.INFO, unless=no_gpus)
 def open_files(snapshot: Snapshot) -> Judgement:
     """Find runtimes with a low limit of open files."""
     processes, silent = host_of(snapshot).runtimes, []
@@ -117,18 +75,7 @@ def open_files(snapshot: Snapshot) -> Judgement:
     yield from unknown_of("limit of open files", silent)
 
 
-@rule(
-    "RUN-012",
-    Severity.WARNING,
-    claim="Release of the NVIDIA driver for its upgrade",
-    why="While a process has the driver open, it cannot be unloaded, and the MIG mode "
-    "cannot change: the GPU Operator's upgrade or the MIG manager's change waits or fails.",
-    remedy="end the named processes, such as a monitoring agent or a host service; let "
-    "DaemonSets that use GPUs avoid nodes by the label nvidia.com/gpu.deploy.device-plugin, as "
-    "nodetopo's does",
-    reference="https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/"
-    "gpu-driver-upgrades.html",
-)
+@rule("RUN-012", Severity.WARNING)
 def driver_in_use(snapshot: Snapshot) -> Judgement:
     """Find processes that hold device nodes of the driver while it has to be free."""
     node = snapshot.node_status
@@ -152,22 +99,6 @@ def driver_in_use(snapshot: Snapshot) -> Judgement:
         )
     if holders.unread:
         yield Missing(f"open files of {holders.unread} processes")
-
-
-RULES: tuple[Rule, ...] = (
-    cgroup_version,
-    device_links,
-    stale_specifications,
-    absent_specifications,
-    disabled_cdi,
-    locked_memory,
-    open_files,
-    environment_variables,
-    no_way_for_gpus,
-    known_holes,
-    plain_runtimes,
-    driver_in_use,
-)
 
 
 def _configured(snapshot: Snapshot, name: str) -> RuntimeConfig:

@@ -6,7 +6,6 @@ from nodetopo.checks.inputs import missing_gpus, no_gpus
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kernel_inputs import host_of, unread
 from nodetopo.components.audit.rules.runtime_inputs import (
-    TOOLKIT_DOCS,
     configs,
     has_cdi,
     is_legacy,
@@ -28,18 +27,7 @@ _UUIDS = ("GPU-", "MIG-")
 _FEW = 4
 
 
-@rule(
-    "RUN-003",
-    Severity.ERROR,
-    claim="CDI specifications of GPUs",
-    why="With a specification of an older driver, or of other devices, containers do not start, or "
-    "CUDA fails in them. A runtime ignores an invalid file, and a device that two "
-    "files of one directory define; a file in /var/run/cdi overrides /etc/cdi.",
-    remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` after each change "
-    "of the driver or of MIG devices, or let nvidia-cdi-refresh.service do it; restart the device "
-    "plugin or DRA driver that wrote the file; remove files without a writer",
-    reference=f"{TOOLKIT_DOCS}/cdi-support.html",
-)
+@rule("RUN-003", Severity.ERROR)
 def stale_specifications(snapshot: Snapshot) -> Judgement:
     """Find devices that CDI does not resolve, and edits that the runtime cannot apply."""
     known, found = host_of(snapshot).cdi_specs, registry(snapshot)
@@ -70,17 +58,7 @@ def stale_specifications(snapshot: Snapshot) -> Judgement:
         yield unread(snapshot, path, path.lstrip("/"))
 
 
-@rule(
-    "RUN-004",
-    Severity.ERROR,
-    claim="CDI specification for the container toolkit",
-    why="In this mode NVIDIA's runtime reads devices from the CDI specifications of its "
-    "default-kind; without a specification of the GPUs no GPU container starts.",
-    remedy="run `nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml`, or set "
-    "nvidia-container-runtime.mode to auto; leave nvidia-container-runtime.modes.cdi.default-kind "
-    "at nvidia.com/gpu",
-    reference=f"{TOOLKIT_DOCS}/cdi-support.html",
-)
+@rule("RUN-004", Severity.ERROR)
 def absent_specifications(snapshot: Snapshot) -> Judgement:
     """Find the mode ``cdi`` without a specification that names the GPUs."""
     settings, specs = host_of(snapshot).toolkit, host_of(snapshot).cdi_specs

@@ -32,18 +32,7 @@ cmd/kubelet/app/server.go, getCgroupDriverFromCRI).
 
 
 # A warning, since newer runc and systemd do without links for devices that plugins name.
-@rule(
-    "RUN-002",
-    Severity.WARNING,
-    claim="GPU access after a systemd reload",
-    why="If NVIDIA's runtime adds GPUs through a hook that runc does not know of, "
-    "`systemctl daemon-reload` removes them from the container, and every call fails with `Failed "
-    "to initialize NVML: Unknown Error`. With CDI, and in the toolkit's modes cdi and jit-cdi, "
-    "runc knows the devices.",
-    remedy="run `nvidia-ctk system create-dev-char-symlinks --create-all` at each boot, after "
-    "the driver is loaded, or pass GPUs by CDI",
-    reference="https://github.com/NVIDIA/nvidia-container-toolkit/issues/48",
-)
+@rule("RUN-002", Severity.WARNING)
 def device_links(snapshot: Snapshot) -> Judgement:
     """Find that ``/dev/char`` lacks links to GPUs that a hook adds, under systemd's cgroups."""
     links, edits = host_of(snapshot).char_devices, edits_specifications(snapshot)

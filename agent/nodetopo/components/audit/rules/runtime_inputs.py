@@ -8,8 +8,6 @@ from nodetopo.model.host import RuntimeConfig
 from nodetopo.model.kubernetes import release
 from nodetopo.model.snapshot import Snapshot
 
-TOOLKIT_DOCS = "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest"
-
 _CONTAINERD = "containerd"
 _CDI_SINCE = (2, 0)
 """containerd release with CDI on unless stated otherwise (containerd docs/cri/config.md)."""

@@ -10,7 +10,6 @@ from nodetopo.components.audit.rules.pods.inputs import missing_specs as missing
 from nodetopo.components.audit.rules.pods.inputs import with_gpus
 from nodetopo.components.audit.rules.runtime_inputs import (
     DEVICE_PLUGIN,
-    TOOLKIT_DOCS,
     configs,
     has_cdi,
     is_legacy,
@@ -43,15 +42,7 @@ https://nvidia.custhelp.com/app/answers/detail/a_id/ 5582, 5585, 5599, 5616, 565
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 
 
-@rule(
-    "RUN-005",
-    Severity.ERROR,
-    claim="CDI support of the container runtime",
-    why="If a device plugin passes GPUs by CDI, a runtime with CDI off fails to start the "
-    "container, or starts it without GPUs.",
-    remedy="set enable_cdi = true in the section of the CRI plugin and restart containerd",
-    reference="https://github.com/containerd/containerd/blob/main/docs/cri/config.md",
-)
+@rule("RUN-005", Severity.ERROR)
 def disabled_cdi(snapshot: Snapshot) -> Judgement:
     """Find runtimes with CDI off that alone would bring a plugin's devices to containers."""
     specs = of_plugins(snapshot)
@@ -79,18 +70,7 @@ def disabled_cdi(snapshot: Snapshot) -> Judgement:
         yield Missing(f"how the devices of {path} reach containers (device-list-strategy)")
 
 
-@rule(
-    "RUN-008",
-    Severity.WARNING,
-    unless=without_toolkit,
-    claim="GPU access by environment variable",
-    why="The toolkit's default lets any pod set NVIDIA_VISIBLE_DEVICES=all and use GPUs "
-    "allocated to other pods.",
-    remedy=f"set {_ENVIRONMENT} = false (with the GPU operator, toolkit.env "
-    "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED), and pass GPUs by CDI or "
-    "volume mounts: device-list-strategy cdi-cri or volume-mounts",
-    reference=f"{TOOLKIT_DOCS}/docker-specialized.html",
-)
+@rule("RUN-008", Severity.WARNING, unless=without_toolkit)
 def environment_variables(snapshot: Snapshot) -> Judgement:
     """Find runtimes through which any pod can take all GPUs; the default runtime is every pod's."""
     settings = host_of(snapshot).toolkit
@@ -114,17 +94,7 @@ def environment_variables(snapshot: Snapshot) -> Judgement:
     yield from missing_configs(snapshot)
 
 
-@rule(
-    "RUN-009",
-    Severity.ERROR,
-    unless=without_toolkit,
-    claim="GPU access of unprivileged containers",
-    why="With environment variables, volume mounts and CDI all off, a pod's allocated GPUs "
-    "never reach its containers.",
-    remedy=f"set enable_cdi = true in the container runtime, or {_VOLUMES} = true in the "
-    "toolkit's config.toml, and configure the device plugin for the same mechanism",
-    reference=f"{TOOLKIT_DOCS}/cdi-support.html",
-)
+@rule("RUN-009", Severity.ERROR, unless=without_toolkit)
 def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
     """Find nodes where environment variables, volume mounts and CDI are all off.
 
@@ -150,17 +120,7 @@ def no_way_for_gpus(snapshot: Snapshot) -> Judgement:
 
 
 # A warning, since the version is the library's next to the toolkit's programs.
-@rule(
-    "RUN-010",
-    Severity.WARNING,
-    unless=without_toolkit,
-    claim="Container toolkit version and vulnerabilities",
-    why="The toolkit's hooks run as root when a container starts; through each of these "
-    "vulnerabilities an image can take over the host.",
-    remedy="upgrade nvidia-container-toolkit and libnvidia-container, or the GPU operator that "
-    "installs them",
-    reference="https://nvidia.custhelp.com/app/answers/detail/a_id/5850",
-)
+@rule("RUN-010", Severity.WARNING, unless=without_toolkit)
 def known_holes(snapshot: Snapshot) -> Judgement:
     """Find the published holes of the toolkit's version."""
     settings = host_of(snapshot).toolkit
@@ -180,17 +140,7 @@ def known_holes(snapshot: Snapshot) -> Judgement:
         )
 
 
-@rule(
-    "RUN-011",
-    Severity.WARNING,
-    unless=without_toolkit,
-    claim="Container runtime of GPU pods",
-    why="Without CDI only NVIDIA's runtime adds devices and libraries to a container; other "
-    "runtimes start the pod without a GPU.",
-    remedy="name runtimeClassName: nvidia in the pod, or make nvidia the default runtime, or "
-    "pass GPUs by CDI",
-    reference=f"{TOOLKIT_DOCS}/install-guide.html",
-)
+@rule("RUN-011", Severity.WARNING, unless=without_toolkit)
 def plain_runtimes(snapshot: Snapshot) -> Judgement:
     """Find pods whose runtime adds no GPU; a RuntimeClass that a pod names is taken as right."""
     with_nvidia = [config for config in configs(snapshot) if config.nvidia_runtimes]

@@ -1,23 +1,26 @@
-"""All rules about a cluster, in the order of a report, and the report."""
+"""All rules about a cluster, in the order of their page, and the report."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodetopo.checks.engine import Report, judged, report_to_plain
 from nodetopo.checks.rule import Finding, Missing
+from nodetopo.pages import checks
 from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor import dra, gangs, levels, nodes
-from nodetopo.tools.cluster.doctor.rule import ClusterRule
+from nodetopo.tools.cluster.doctor.rule import PAGE, ClusterRule
 
 SCHEMA = "nodetopo/doctor/v1"
 """Names the JSON shape of a report, described by ``docs/reference/schema/doctor.json``."""
 
-RULES: tuple[ClusterRule, ...] = (
-    *levels.RULES,
-    *nodes.RULES,
-    *gangs.RULES,
-    *dra.RULES,
-)
+_FOUND = {
+    rule.code: rule
+    for module in (levels, nodes, gangs, dra)
+    for rule in vars(module).values()
+    if isinstance(rule, ClusterRule)
+}
+
+RULES: tuple[ClusterRule, ...] = tuple(_FOUND[code] for code in checks(PAGE))
 
 
 def examine(cluster: Cluster, rules: Iterable[ClusterRule] = RULES) -> Report:

@@ -6,7 +6,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.node import folded
@@ -15,17 +14,7 @@ from nodetopo.topology.published import counted_gpu, may_have_gpus, pci_of
 _ASK = "ask the API server, with the right to list resourceslices"
 
 
-@cluster_rule(
-    "CLU-011",
-    ClusterArea.DRA,
-    Severity.ERROR,
-    claim="DRA drivers of each GPU",
-    why="The scheduler does not know that devices of two drivers are one GPU, and allocates "
-    "it to two pods.",
-    remedy="turn one of the drivers off on these nodes: `dra` of nodetopo, or NVIDIA's",
-    reference="https://kubernetes.io/docs/concepts/scheduling-eviction/"
-    "dynamic-resource-allocation/",
-)
+@cluster_rule("CLU-011", ClusterArea.DRA, Severity.ERROR)
 def one_driver(cluster: Cluster) -> ClusterJudgement:
     """Look for PCI addresses that devices of several drivers have on one node."""
     if cluster.published is None:
@@ -48,16 +37,7 @@ def one_driver(cluster: Cluster) -> ClusterJudgement:
         )
 
 
-@cluster_rule(
-    "CLU-012",
-    ClusterArea.DRA,
-    Severity.WARNING,
-    claim="GPU labels of nodes with a DRA driver",
-    why="NVIDIA's GPU operator installs no GPU Feature Discovery in its DRA mode: without labels "
-    "no scheduler finds the NVLink domain, and no selector the product, of such a node.",
-    remedy="run nodetopo on these nodes: it publishes the labels and does not advertise the GPUs",
-    reference="https://github.com/NVIDIA/NVSentinel/issues/1860",
-)
+@cluster_rule("CLU-012", ClusterArea.DRA, Severity.WARNING)
 def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
     """Look for nodes with published GPUs, and without a label that names them."""
     if cluster.published is None:
@@ -76,19 +56,7 @@ def labelled_nodes(cluster: Cluster) -> ClusterJudgement:
         )
 
 
-@cluster_rule(
-    "CLU-013",
-    ClusterArea.DRA,
-    Severity.ERROR,
-    claim="ResourceSlices of each pool",
-    why="The scheduler allocates nothing from a pool while slices of its newest generation "
-    "are missing, and reports only that it cannot allocate a claim.",
-    remedy="run the check again, because a pool lacks slices briefly while its driver writes "
-    "them. If it still fails, read the driver's log: the API server can refuse a slice, or two "
-    "programs write the pool",
-    reference="https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/"
-    "resource-slice-v1/",
-)
+@cluster_rule("CLU-013", ClusterArea.DRA, Severity.ERROR)
 def complete_pools(cluster: Cluster) -> ClusterJudgement:
     """Look for pools with fewer slices than they say that they have."""
     if cluster.pools is None:
@@ -114,6 +82,3 @@ def _addresses(device: PublishedDevice) -> set[str]:
     own = pci_of(device)
     counted = (counted_gpu(counter) for counter in device.counters)
     return {str(it) for it in (own, *counted) if it is not None}
-
-
-RULES: tuple[ClusterRule, ...] = (one_driver, labelled_nodes, complete_pools)

@@ -10,7 +10,6 @@ from nodetopo.tools.cluster.cluster import Cluster, Gang
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.node import ClusterNode, folded
@@ -97,18 +96,7 @@ def is_closed(node: ClusterNode) -> bool:
     return any(key.startswith(MIG_RESOURCES) and key.endswith(".count") for key in labels)
 
 
-@cluster_rule(
-    "CLU-009",
-    ClusterArea.GANGS,
-    Severity.ERROR,
-    claim="Gangs and their required level",
-    why="A gang larger than the largest place waits forever; most schedulers report only "
-    "that no node fits. The check counts the GPUs of empty nodes: a gang that passes can still "
-    "have to wait for other jobs to end",
-    remedy="request fewer pods, a broader level, or slices of a size that fits (Kueue's "
-    "podset-slice-size, KAI's segment-size)",
-    reference="https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/",
-)
+@cluster_rule("CLU-009", ClusterArea.GANGS, Severity.ERROR)
 def gangs_fit(cluster: Cluster) -> ClusterJudgement:
     """Compare each gang with the place of its level that takes most of its pods."""
     yield from cluster.unread
@@ -148,16 +136,7 @@ def _placed(cluster: Cluster) -> Iterator[tuple[Gang, Largest]]:
         yield gang, known[kind]
 
 
-@cluster_rule(
-    "CLU-010",
-    ClusterArea.GANGS,
-    Severity.WARNING,
-    claim="MIG mode and whole-GPU gangs",
-    why="KAI places no pod of whole GPUs on a node whose MIG strategy is mixed and that has "
-    "MIG devices, even if some of its GPUs are whole: for a gang the place has one node less",
-    remedy="keep MIG devices on separate nodes, outside the topology's node pool",
-    reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.10/pkg/scheduler/api/node_info/node_info.go",
-)
+@cluster_rule("CLU-010", ClusterArea.GANGS, Severity.WARNING)
 def closed_nodes(cluster: Cluster) -> ClusterJudgement:
     """Look for nodes on which KAI places no pod of whole GPUs."""
     names = [node.name for node in cluster.nodes if is_closed(node)]
@@ -167,6 +146,3 @@ def closed_nodes(cluster: Cluster) -> ClusterJudgement:
             observed=f"mixed, with MIG devices, on {folded(names)}",
             expected="single, or no MIG devices, on nodes for whole GPUs",
         )
-
-
-RULES: tuple[ClusterRule, ...] = (gangs_fit, closed_nodes)

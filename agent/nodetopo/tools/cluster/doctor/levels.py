@@ -8,7 +8,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.levels import (
@@ -30,19 +29,7 @@ _VALUE = re.compile(PART)
 """A label value that is not empty (k8s.io/apimachinery validation, IsValidLabelValue)."""
 
 
-@cluster_rule(
-    "CLU-001",
-    ClusterArea.LEVELS,
-    Severity.ERROR,
-    claim="Topology levels of GPU nodes",
-    why="KAI, Kueue, kube-scheduler and Volcano silently skip a node that lacks any level "
-    "of the topology that a workload requests: its GPUs stay idle. With several topologies, a "
-    "node needs all levels of one",
-    remedy="label the nodes, or omit the level; if only some machines have multi-node NVLink, "
-    "use gpu.topology/nvlink-partition instead of nvidia.com/gpu.clique; check pools of different "
-    "machines separately with --selector",
-    reference="https://github.com/kubernetes-sigs/kueue/issues/6996",
-)
+@cluster_rule("CLU-001", ClusterArea.LEVELS, Severity.ERROR)
 def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
     """Look for levels that keep nodes out of every topology."""
     if any(map(is_from_labels, cluster.topologies)):
@@ -72,16 +59,7 @@ def levels_on_every_node(cluster: Cluster) -> ClusterJudgement:
                 )
 
 
-@cluster_rule(
-    "CLU-002",
-    ClusterArea.LEVELS,
-    Severity.ERROR,
-    claim="Values of topology levels",
-    why="KAI counts an empty value as a value, so that all these nodes are one place; other "
-    "schedulers treat the level as missing",
-    remedy="give the label a value or delete it",
-    reference="https://github.com/NVIDIA/KAI-Scheduler/tree/v0.12.0/pkg/scheduler/plugins/topology",
-)
+@cluster_rule("CLU-002", ClusterArea.LEVELS, Severity.ERROR)
 def empty_levels(cluster: Cluster) -> ClusterJudgement:
     for key in cluster.level_keys:
         names = [node.name for node in cluster.nodes if node.labels.get(key) == ""]
@@ -93,18 +71,7 @@ def empty_levels(cluster: Cluster) -> ClusterJudgement:
             )
 
 
-@cluster_rule(
-    "CLU-003",
-    ClusterArea.LEVELS,
-    Severity.ERROR,
-    claim="Nesting of topology levels",
-    why="kube-scheduler, Volcano, LWS and JobSet treat equal values as one place: rack 1 of "
-    "block A and rack 1 of block B are one rack. KAI and Kueue treat a place below two "
-    "others as two places. For all of them, nodes with the same host name are one place",
-    remedy="give places unique names such as block1-rack1, or omit the level above if it does "
-    "not contain this one; a host's name is the kubelet's --hostname-override",
-    reference="https://github.com/volcano-sh/volcano/tree/v1.15.1/pkg/controllers/hypernode/discovery/label",
-)
+@cluster_rule("CLU-003", ClusterArea.LEVELS, Severity.ERROR)
 def reused_values(cluster: Cluster) -> ClusterJudgement:
     """Look for values below two others, and for host names of several Nodes."""
     for topology in cluster.topologies:
@@ -124,16 +91,7 @@ def reused_values(cluster: Cluster) -> ClusterJudgement:
             )
 
 
-@cluster_rule(
-    "CLU-004",
-    ClusterArea.LEVELS,
-    Severity.ERROR,
-    claim="Names of places in joined levels",
-    why="KAI joins values with dots and cannot tell r.1 > a from r > 1.a: it has spread a "
-    "gang that requires one place over two",
-    remedy="use values without dots, or values that begin with the value of the level above",
-    reference="https://github.com/NVIDIA/KAI-Scheduler/blob/v0.12.0/pkg/scheduler/plugins/topology/topology_structs.go",
-)
+@cluster_rule("CLU-004", ClusterArea.LEVELS, Severity.ERROR)
 def joined_values(cluster: Cluster) -> ClusterJudgement:
     """Look for places that are one when their values are joined by dots."""
     for topology in cluster.topologies:
@@ -145,16 +103,7 @@ def joined_values(cluster: Cluster) -> ClusterJudgement:
             )
 
 
-@cluster_rule(
-    "CLU-005",
-    ClusterArea.LEVELS,
-    Severity.WARNING,
-    claim="Syntax of topology levels",
-    why="Grove takes keys of 63 characters, KAI and Kueue 16 levels with the host as the "
-    "last; the API server rejects invalid values",
-    remedy="choose a shorter --label-prefix, or other keys and values",
-    reference="https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set",
-)
+@cluster_rule("CLU-005", ClusterArea.LEVELS, Severity.WARNING)
 def malformed_levels(cluster: Cluster) -> ClusterJudgement:
     """Look for numbers and order of levels, keys and values that a scheduler refuses."""
     for topology in cluster.topologies:
@@ -184,12 +133,3 @@ def malformed_levels(cluster: Cluster) -> ClusterJudgement:
                 observed=repr(value),
                 expected="up to 63 letters, digits, - _ . with a letter or digit at both ends",
             )
-
-
-RULES: tuple[ClusterRule, ...] = (
-    levels_on_every_node,
-    empty_levels,
-    reused_values,
-    joined_values,
-    malformed_levels,
-)

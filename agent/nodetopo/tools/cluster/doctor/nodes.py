@@ -8,7 +8,6 @@ from nodetopo.tools.cluster.cluster import Cluster
 from nodetopo.tools.cluster.doctor.rule import (
     ClusterArea,
     ClusterJudgement,
-    ClusterRule,
     cluster_rule,
 )
 from nodetopo.tools.cluster.levels import CLIQUE, has_false_clique, nvlink_keys
@@ -19,19 +18,7 @@ _GFD_MARK = "nvidia.com/gfd.timestamp"
 """GPU Feature Discovery alone writes it (k8s-device-plugin v0.19.0 internal/lm/timestamp.go)."""
 
 
-@cluster_rule(
-    "CLU-006",
-    ClusterArea.OWNERS,
-    Severity.WARNING,
-    claim="Writers of each label",
-    why="Two writers of one label overwrite each other, or one deletes the value of the "
-    "other: the NVIDIA DRA driver removes nvidia.com/gpu.clique when it stops. Each change moves "
-    "workloads to other nodes",
-    remedy="let one program write it: publish-clique for nvidia.com/gpu.clique, `nodetopo "
-    "cleanup` for what an old installation left; a file needs `kubectl get nodes "
-    "--show-managed-fields -o json`",
-    reference="https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management",
-)
+@cluster_rule("CLU-006", ClusterArea.OWNERS, Severity.WARNING)
 def one_writer(cluster: Cluster) -> ClusterJudgement:
     """Find labels of NVIDIA's and ours with several field managers."""
     unknown = [node.name for node in cluster.nodes if node.owners is None]
@@ -51,17 +38,7 @@ def one_writer(cluster: Cluster) -> ClusterJudgement:
         )
 
 
-@cluster_rule(
-    "CLU-007",
-    ClusterArea.OWNERS,
-    Severity.WARNING,
-    claim="GPU Feature Discovery and nodetopo",
-    why="Both publish the nvidia.com/gpu family. GFD removes its labels when it stops or "
-    "loses a GPU, which removes nodes from every topology",
-    remedy="turn GFD off (gfd.enabled=false of NVIDIA's charts), then delete "
-    "nvidia.com/gfd.timestamp if it remains",
-    reference="https://github.com/NVIDIA/k8s-device-plugin/tree/v0.19.0/docs/gpu-feature-discovery",
-)
+@cluster_rule("CLU-007", ClusterArea.OWNERS, Severity.WARNING)
 def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
     """Find the label of GPU Feature Discovery alongside ours."""
     names = [
@@ -77,17 +54,7 @@ def gpu_feature_discovery(cluster: Cluster) -> ClusterJudgement:
         )
 
 
-@cluster_rule(
-    "CLU-008",
-    ClusterArea.NVLINK,
-    Severity.ERROR,
-    claim="NVLink fabric labels and NVML",
-    why="The partition of a node changes when the fabric is reconfigured. A stale label "
-    "sends a gang to nodes that do not reach each other over NVLink",
-    remedy="restart the program that writes the label (GFD, the DRA driver), or let nodetopo "
-    "write it; if no program does, delete the label",
-    reference="https://docs.nvidia.com/multi-node-nvlink-systems/mnnvl-user-guide/overview.html",
-)
+@cluster_rule("CLU-008", ClusterArea.NVLINK, Severity.ERROR)
 def stale_fabric_labels(cluster: Cluster) -> ClusterJudgement:
     """Compare labels of the NVLink fabric with snapshots, or else with other labels."""
     silent = [
@@ -133,6 +100,3 @@ def _by_labels(cluster: Cluster, node: ClusterNode) -> dict[str, str | None]:
     _domain, partition, _clique = nvlink_keys(cluster.prefix)
     is_fabric = node.labels.get(f"{cluster.prefix}interconnect") == Interconnect.MNNVL
     return {CLIQUE: node.labels[partition]} if is_fabric and partition in node.labels else {}
-
-
-RULES: tuple[ClusterRule, ...] = (one_writer, gpu_feature_discovery, stale_fabric_labels)

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, Unpack
+from typing import TypeAlias
 
-from nodetopo.checks.rule import Claim, Finding, Missing, Severity, Texts
+from nodetopo.checks.rule import Claim, Finding, Missing, Severity
+from nodetopo.pages import texts_of
 from nodetopo.tools.cluster.cluster import Cluster
 
-PAGE = "docs/reference/doctor.md"
-"""Where every rule is described, under a heading that is its code."""
+PAGE = "reference/doctor.md"
+"""The page with the texts of every rule, under a heading that is its code."""
 
 ClusterJudgement: TypeAlias = Iterator[Finding | Missing]
 """Findings, which the known part of the cluster proves, and the inputs that are missing."""
@@ -40,11 +41,12 @@ class ClusterRule(Claim):
     @property
     def url(self) -> str:
         """The rule's own section in the documentation."""
-        return f"{PAGE}#{self.code.lower()}"
+        return f"docs/{PAGE}#{self.code.lower()}"
 
 
 def cluster_rule(
-    code: str, area: ClusterArea, severity: Severity, **texts: Unpack[Texts]
+    code: str, area: ClusterArea, severity: Severity
 ) -> Callable[[Callable[[Cluster], ClusterJudgement]], ClusterRule]:
-    """Return a decorator that makes a generator function the rule *code*."""
+    """Return a decorator that makes a generator function the rule *code*, with the page's texts."""
+    texts = texts_of(code, PAGE)
     return lambda judge: ClusterRule(code=code, area=area, severity=severity, judge=judge, **texts)

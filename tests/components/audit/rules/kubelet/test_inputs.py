@@ -74,10 +74,6 @@ def test_the_version_is_that_of_the_kubelet_before_that_of_the_node() -> None:
     policy=("cpuManagerPolicy", "static"),
     needs=("maxPods", need("CPUs", lambda snapshot: snapshot.cpu)),
     unless=(lambda snapshot: "a test" if snapshot.node == "skipped" else None,),
-    claim="",
-    why="",
-    remedy="",
-    reference="",
 )
 def guarded(_snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     yield Finding(subject=settings.source, observed="", expected="")

@@ -1,6 +1,6 @@
 """Rules on the CPU Manager: options that give pods better CPUs, and reserved CPUs."""
 
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
     kubelet_rule,
@@ -34,7 +34,6 @@ _STATIC = "static"
 _OPTIONS = "cpuManagerPolicyOptions"
 _RESERVED = "reservedSystemCPUs"
 _AMOUNTS = ("systemReserved", "kubeReserved")
-_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 
 _STRICT_SINCE: Release = (1, 33)
 _CACHE_SINCE: Release = (1, 34)
@@ -47,16 +46,6 @@ _CACHE_SINCE: Release = (1, 34)
     cure=first(
         updated(WHOLE_CORES_SINCE), restarted_with(cpu_option("full-pcpus-only"), drained=True)
     ),
-    claim="Exclusive CPUs and physical cores",
-    why="Without full-pcpus-only two pods can each have one thread of a core and compete "
-    "for its cache and execution units.",
-    remedy="on Kubernetes 1.37 and newer set cpuManagerPolicyOptions: {full-pcpus-only: "
-    '"true"} and let pods ask for multiples of the threads of a core; drain the node, stop the '
-    "kubelet, delete cpu_manager_state, start the kubelet. With this option, an older kubelet "
-    "rejects running pods at a restart if a container has more exclusive CPUs than are then free "
-    "in whole cores (kubernetes issue 129078). Update such a kubelet first, or drain the node "
-    "before each restart",
-    reference=f"{_TASKS}/cpu-management-policies/#full-pcpus-only",
 )
 def whole_cores(snapshot: Snapshot) -> Judgement:
     """Expect full-pcpus-only where cores have several threads."""
@@ -80,12 +69,6 @@ def whole_cores(snapshot: Snapshot) -> Judgement:
     "KUB-012",
     Severity.INFO,
     cure=restarted_with(cpu_option("strict-cpu-reservation"), drained=True),
-    claim="Pods and reserved CPUs",
-    why="Without strict-cpu-reservation, Burstable and BestEffort pods run on the CPUs of "
-    "reservedSystemCPUs too.",
-    remedy='set cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}; drain the node, '
-    "stop the kubelet, delete cpu_manager_state, start the kubelet",
-    reference=f"{_TASKS}/cpu-management-policies/#strict-cpu-reservation",
 )
 def strict_reservation(snapshot: Snapshot) -> Judgement:
     """Expect strict-cpu-reservation where CPUs are reserved by number."""
@@ -104,17 +87,7 @@ def strict_reservation(snapshot: Snapshot) -> Judgement:
         yield from _expect_option(settings, "strict-cpu-reservation")
 
 
-@rule(
-    "KUB-013",
-    Severity.INFO,
-    cure=restarted_with(cpu_option("prefer-align-cpus-by-uncorecache")),
-    claim="L3 caches of exclusive CPUs",
-    why="Where a NUMA node has several L3 caches, a pod's CPUs on different caches exchange "
-    "data more slowly.",
-    remedy='set cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: "true"} and '
-    "restart the kubelet",
-    reference=f"{_TASKS}/cpu-management-policies/#prefer-align-cpus-by-uncorecache",
-)
+@rule("KUB-013", Severity.INFO, cure=restarted_with(cpu_option("prefer-align-cpus-by-uncorecache")))
 def shared_caches(snapshot: Snapshot) -> Judgement:
     """Expect prefer-align-cpus-by-uncorecache where a NUMA node has several L3 caches."""
     settings, number = starting(snapshot), release(version(snapshot))
@@ -172,12 +145,6 @@ def _expect_option(settings: KubeletSettings, option: str) -> Judgement:
     policy=(_POLICY, _STATIC),
     needs=(*_AMOUNTS, need("online CPUs", lambda snapshot: snapshot.cpu)),
     cure=restarted_with(spread),
-    claim="Reserved CPUs of the static CPU Manager",
-    why="With policy static and no CPU reserved, or with reserved CPUs that are not online, "
-    "the kubelet does not start.",
-    remedy="state reservedSystemCPUs with CPUs that are online, without systemReservedCgroup "
-    "and kubeReservedCgroup, before the kubelet restarts",
-    reference=f"{_TASKS}/reserve-compute-resources/#explicitly-reserved-cpu-list",
 )
 def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the reserved CPUs as the kubelet does at its start, by number or by amount."""
@@ -216,13 +183,6 @@ def reservation(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     policy=(_POLICY, _STATIC),
     needs=(*_AMOUNTS, need("CPU cores", lambda snapshot: snapshot.cpu and snapshot.cpu.cores)),
     cure=restarted_with(whole_cores_reserved, drained=True),
-    claim="Reserved CPUs and physical cores",
-    why="The other thread of a reserved CPU goes to a pod that then shares its core with "
-    "the system, and with full-pcpus-only it stays unused.",
-    remedy="state in reservedSystemCPUs all threads of each core, as "
-    "/sys/devices/system/cpu/cpu*/topology/core_cpus_list has them; drain the node, stop the "
-    "kubelet, delete cpu_manager_state, start the kubelet",
-    reference=f"{_TASKS}/cpu-management-policies/#static-policy",
 )
 def reserved_cores(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for cores of which only some threads are reserved."""
@@ -248,18 +208,7 @@ def reserved_cores(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
         )
 
 
-@rule(
-    "KUB-015",
-    Severity.INFO,
-    cure=restarted_with(spread, drained=True),
-    claim="Reserved CPUs per NUMA node",
-    why="If the whole reservation is on one NUMA node, jobs that request the full share of "
-    "CPUs for each GPU fit only on the other nodes.",
-    remedy="reserve the same number of cores on each NUMA node with GPUs in "
-    "reservedSystemCPUs; drain the node, stop the kubelet, delete cpu_manager_state, start the "
-    "kubelet",
-    reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/cmd/kubelet/app/server.go",
-)
+@rule("KUB-015", Severity.INFO, cure=restarted_with(spread, drained=True))
 def spread_reservation(snapshot: Snapshot) -> Judgement:
     """Look for a reservation that lies on one of several NUMA nodes with GPUs."""
     settings, nodes = starting(snapshot), snapshot.numa_nodes
@@ -295,13 +244,3 @@ def spread_reservation(snapshot: Snapshot) -> Judgement:
 def _whole(millicores: int) -> int:
     # The kubelet takes the ceiling: a part of a CPU cannot be kept from others.
     return -(-millicores // MILLICORES)
-
-
-RULES: tuple[Rule, ...] = (
-    whole_cores,
-    strict_reservation,
-    shared_caches,
-    reservation,
-    reserved_cores,
-    spread_reservation,
-)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     amount,
     is_on,
@@ -51,23 +51,9 @@ _FLAGS = {"reservedcpus": "reservedSystemCPUs", "podmaxpids": "podPidsLimit"}
 
 _UNKNOWN = "unknown to the kubelet, without effect"
 _INDEX = re.compile(r"\[[0-9]+\]")
-_TASK = "https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
-_REMEDY = (
-    "correct or remove the key (`journalctl -u kubelet | grep strict` names the unknown keys of "
-    "the file of --config), then restart the kubelet. If that changes the policy of a manager: "
-    "drain the node, stop the kubelet, delete the manager's state file, start the kubelet"
-)
 
 
-@rule(
-    "KUB-030",
-    Severity.ERROR,
-    claim="Spelling of kubelet settings for placement",
-    why="The kubelet starts despite an unknown key and uses the default of the intended "
-    "key: its log has one line for the file of --config, and none for drop-ins.",
-    remedy=_REMEDY,
-    reference=_TASK,
-)
+@rule("KUB-030", Severity.ERROR)
 def misspelt_keys(snapshot: Snapshot) -> Judgement:
     """Look for keys of placement that are misspelt or hidden."""
     odd_keys = _odd_keys(snapshot)
@@ -77,15 +63,7 @@ def misspelt_keys(snapshot: Snapshot) -> Judgement:
             yield finding
 
 
-@rule(
-    "KUB-031",
-    Severity.WARNING,
-    claim="Effect of kubelet settings",
-    why="The kubelet ignores a key that its release does not know, all but the last value "
-    "of a repeated key, and in drop-ins a key that the same key in another case hides.",
-    remedy=_REMEDY,
-    reference=_TASK,
-)
+@rule("KUB-031", Severity.WARNING)
 def keys_without_effect(snapshot: Snapshot) -> Judgement:
     """Look for all other keys that have no effect; of some only the release can tell."""
     odd_keys, number = _odd_keys(snapshot) or (), release(version(snapshot))
@@ -203,20 +181,7 @@ def _dotted(number: Release) -> str:
     return f"{number[0]}.{number[1]}"
 
 
-_SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
-
-
-@rule(
-    "KUB-022",
-    Severity.ERROR,
-    unless=no_gpus,
-    cure=restarted_with(drained=True),
-    claim="CPU Manager state file",
-    why="The kubelet does not start when the file has another policy, other CPUs than are "
-    "online, or reserved CPUs in the wrong set.",
-    remedy="drain the node, stop the kubelet, delete cpu_manager_state, start the kubelet",
-    reference=f"{_SOURCE}/cpumanager/policy_static.go",
-)
+@rule("KUB-022", Severity.ERROR, unless=no_gpus, cure=restarted_with(drained=True))
 def cpu_manager_state(snapshot: Snapshot) -> Judgement:
     """Compare cpu_manager_state with the settings and the CPUs, as the kubelet does."""
     settings = starting(snapshot)
@@ -291,17 +256,7 @@ def _wrong_cpus(
         yield observed, f"{expected}{', without the reserved ones' if spare else ''}"
 
 
-@rule(
-    "KUB-023",
-    Severity.ERROR,
-    unless=no_gpus,
-    cure=restarted_with(drained=True),
-    claim="Memory Manager state file",
-    why="The kubelet does not start when the file has another policy, other NUMA nodes, "
-    "other sizes or another reservation.",
-    remedy="drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
-    reference=f"{_SOURCE}/memorymanager/policy_static.go",
-)
+@rule("KUB-023", Severity.ERROR, unless=no_gpus, cure=restarted_with(drained=True))
 def memory_manager_state(snapshot: Snapshot) -> Judgement:
     """Compare memory_manager_state with the settings and the NUMA nodes, as the kubelet does."""
     settings = starting(snapshot)
@@ -365,11 +320,3 @@ def _wrong_memory(
             observed = f"NUMA node {block.numa_node}: {reserved} of {block.kind}"
             field = place(settings, "reservedMemory")
             yield f"{observed} reserved", f"{size_text(kept, is_exact=True)} ({field})"
-
-
-RULES: tuple[Rule, ...] = (
-    misspelt_keys,
-    keys_without_effect,
-    cpu_manager_state,
-    memory_manager_state,
-)

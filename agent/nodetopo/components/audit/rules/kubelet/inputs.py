@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 from nodetopo.checks.inputs import because, missing_gpus, missing_numa_nodes, no_gpus
 from nodetopo.checks.rule import (
@@ -14,7 +14,6 @@ from nodetopo.checks.rule import (
     Reason,
     Rule,
     Severity,
-    Texts,
     rule,
 )
 from nodetopo.model.kubelet import KubeletSettings
@@ -120,7 +119,6 @@ def kubelet_rule(
     of: Callable[[Snapshot], KubeletSettings | None] = starting,
     unless: tuple[Reason, ...] = (),
     cure: Cure | None = None,
-    **texts: Unpack[Texts],
 ) -> Callable[[Callable[[Snapshot, KubeletSettings], Judgement]], Rule]:
     """Return a decorator that makes a generator a rule on kubelets with some policy.
 
@@ -149,7 +147,7 @@ def kubelet_rule(
                 yield from judge(snapshot, settings)
 
         reasons = (*unless, other_policy)
-        return rule(code, severity, unless=reasons, cure=cure, **texts)(judge_or_missing)
+        return rule(code, severity, unless=reasons, cure=cure)(judge_or_missing)
 
     return decorated
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodetopo.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import missing_pods
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
@@ -38,7 +38,6 @@ ACTIVE_PODS = "KubeletPodResourcesListUseActivePods"
 _NEWEST: Release = (1, 37)
 """The newest release whose sources were searched for these bugs."""
 
-_ISSUES = "https://github.com/kubernetes/kubernetes/issues"
 
 _RESTARTS: dict[Release, tuple[int, int]] = {(1, 25): (10, 13), (1, 26): (5, 8), (1, 27): (2, 5)}
 """First and last patch release that has #118559: pull request 116376 brought it, 118635 ended it
@@ -241,12 +240,6 @@ def _unpinned(snapshot: Snapshot, _: KubeletSettings) -> Mapping[str, Any]:
     Severity.WARNING,
     unless=no_gpus,
     cure=first(updated(WHOLE_CORES_SINCE), restarted_with(_unpinned)),
-    claim="Known kubelet bugs",
-    why="Some releases end pods with GPUs or with many exclusive CPUs at a restart, or "
-    "stall on machines with very many NUMA nodes such as GB200 with its GPUs' memory as nodes. "
-    "From 1.34 on the check detects a device that two pods have, but not the risk of it.",
-    remedy="update the kubelet, or avoid the cause that the finding names",
-    reference=f"{_ISSUES}/135541",
 )
 def known_bugs(snapshot: Snapshot) -> Judgement:
     """Compare the kubelet's release with the bugs that matter on this node."""
@@ -270,6 +263,3 @@ def known_bugs(snapshot: Snapshot) -> Judgement:
             now = "" if evidence is None else f"; now {evidence}"
             observed = f"{bug.effect} ({bug.source}){now}"
             yield Finding(subject=f"kubelet {text}", observed=observed, expected=bug.cure)
-
-
-RULES: tuple[Rule, ...] = (known_bugs,)

@@ -5,7 +5,7 @@ import struct
 from collections import Counter
 
 from nodetopo.checks.inputs import missing_numa_nodes, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     amount,
     kubelet_rule,
@@ -33,7 +33,6 @@ _IGNORED = ("0%", "100%")
 """Thresholds that the kubelet takes for none (pkg/kubelet/eviction/helpers.go)."""
 _PARTS = 1000
 """Amounts are compared in thousandths of a byte: 0.1Gi is no whole number of bytes."""
-_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
 
 
 def _capacity(snapshot: Snapshot) -> int | None:
@@ -63,12 +62,6 @@ def _capacity_of_share(snapshot: Snapshot) -> tuple[Missing, ...]:
         _capacity_of_share,
     ),
     cure=restarted_with(memory_reserved, drained=True),
-    claim="Total of reservedMemory",
-    why="With policy Static the kubelet does not start unless reservedMemory of all NUMA nodes "
-    "is exactly systemReserved + kubeReserved + evictionHard.",
-    remedy="set reservedMemory so that the NUMA nodes together reserve the expected amount; "
-    "drain the node, stop the kubelet, delete memory_manager_state, start the kubelet",
-    reference=f"{_TASKS}/memory-manager/#reserved-memory-flag",
 )
 def reserved_sum(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the threshold, the entries and the sum, as the kubelet does at its start."""
@@ -158,12 +151,6 @@ def _size(parts: int) -> str:
     policy=(_POLICY, _STATIC),
     needs=(_RESERVED,),
     cure=restarted_with(without_huge_pages),
-    claim="Huge pages in reservedMemory",
-    why="The kubelet compares the huge pages in reservedMemory with systemReserved and "
-    "kubeReserved, which cannot name any, and does not start.",
-    remedy="remove the hugepages entries from reservedMemory before the kubelet restarts",
-    reference="https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/"
-    "memorymanager/memory_manager.go",
 )
 def reserved_huge_pages(_snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for huge pages in reservedMemory."""
@@ -177,19 +164,7 @@ def reserved_huge_pages(_snapshot: Snapshot, settings: KubeletSettings) -> Judge
                 )
 
 
-@rule(
-    "KUB-025",
-    Severity.WARNING,
-    unless=no_gpus,
-    cure=restarted_with(memory_reserved),
-    claim="Memory reserved for the system and the kubelet",
-    why="Without a reservation pods can use all memory up to the eviction threshold, and "
-    "the kernel's OOM killer can end the kubelet, the driver's daemons or any job.",
-    remedy="set systemReserved: {memory: ...} or kubeReserved: {memory: ...} to what the "
-    "system needs under load (with policy Static adapt reservedMemory too) and restart the "
-    "kubelet",
-    reference=f"{_TASKS}/reserve-compute-resources/",
-)
+@rule("KUB-025", Severity.WARNING, unless=no_gpus, cure=restarted_with(memory_reserved))
 def reserved_memory(snapshot: Snapshot) -> Judgement:
     """Expect a reservation of memory."""
     settings = running(snapshot)
@@ -202,6 +177,3 @@ def reserved_memory(snapshot: Snapshot) -> Judgement:
     subject = f"{place(settings, 'systemReserved')} and {place(settings, 'kubeReserved')}"
     expected = "memory in one of them"
     yield Finding(subject=subject, observed="no memory reserved", expected=expected)
-
-
-RULES: tuple[Rule, ...] = (reserved_sum, reserved_huge_pages, reserved_memory)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodetopo.checks.inputs import no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     is_on,
     kubelet_rule,
@@ -171,9 +171,6 @@ def _missing(snapshot: Snapshot, manager: Manager, field: str) -> Iterator[Missi
                 yield Missing(f"{field}: {name}, unknown here")
 
 
-_SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
-
-
 @rule(
     "KUB-009",
     Severity.ERROR,
@@ -181,12 +178,6 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm"
     cure=restarted_with(
         lambda snapshot, before: _accepted(snapshot, before, CPU, "cpu_manager_options")
     ),
-    claim="CPU Manager options",
-    why="The kubelet does not start with an option that it does not know, whose feature gate "
-    "is off, or that excludes another one.",
-    remedy="remove the option from cpuManagerPolicyOptions, or set its feature gate in "
-    "featureGates, before the kubelet restarts",
-    reference=f"{_SOURCE}/cpumanager/policy_options.go",
 )
 def cpu_manager_options(snapshot: Snapshot) -> Judgement:
     """Check the options as the kubelet does at its start."""
@@ -237,12 +228,6 @@ def _missing_for_options(snapshot: Snapshot) -> Iterator[Missing]:
     cure=restarted_with(
         lambda snapshot, before: _accepted(snapshot, before, TOPOLOGY, "topology_manager_options")
     ),
-    claim="Topology Manager options",
-    why="The kubelet does not start with an option that it does not know, whose feature gate "
-    "is off, or whose value it cannot read.",
-    remedy="correct or remove the option in topologyManagerPolicyOptions before the kubelet "
-    "restarts",
-    reference=f"{_SOURCE}/topologymanager/policy_options.go",
 )
 def topology_manager_options(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Check the options as the kubelet does at its start; with policy none it reads none."""
@@ -265,6 +250,3 @@ def _refused(
         yield Finding(subject=subject, observed=f"{name}: {options[name]}", expected=expected)
     for option, other in clashes(manager, options):
         yield Finding(subject=subject, observed=f"{option} and {other}", expected="one of them")
-
-
-RULES: tuple[Rule, ...] = (cpu_manager_options, topology_manager_options)

@@ -1,19 +1,9 @@
-"""Rules on the kubelet's policies that decide alignment, and the list of all kubelet rules."""
+"""Rules on the kubelet's policies that decide alignment."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 
 from nodetopo.checks.inputs import needs_alignment, nothing_to_align
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
-from nodetopo.components.audit.rules.kubelet import (
-    cpu_manager,
-    files,
-    known_bugs,
-    memory_manager,
-    options,
-    runtime,
-    topology_manager,
-)
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     missing_settings_and_nodes,
     place,
@@ -32,20 +22,12 @@ from nodetopo.components.audit.rules.kubelet.topology_manager import MASK_BITS
 from nodetopo.model.kubernetes import release
 from nodetopo.model.snapshot import Snapshot
 
-_TASKS = "https://kubernetes.io/docs/tasks/administer-cluster"
-
 
 @rule(
     "KUB-001",
     Severity.ERROR,
     unless=nothing_to_align,
     cure=restarted_with(whole_cores_reserved, drained=True, cpu_manager_policy="static"),
-    claim="CPU Manager policy",
-    why="Without exclusive CPUs the threads of a pod move across all sockets, regardless of "
-    "its GPUs, and the Topology Manager has no CPUs to align.",
-    remedy="set cpuManagerPolicy: static with reservedSystemCPUs; drain the node, stop the "
-    "kubelet, delete cpu_manager_state, start the kubelet",
-    reference=f"{_TASKS}/cpu-management-policies/",
 )
 def exclusive_cpus(snapshot: Snapshot) -> Judgement:
     """Expect a policy of the CPU Manager that gives exclusive CPUs."""
@@ -56,12 +38,6 @@ def exclusive_cpus(snapshot: Snapshot) -> Judgement:
     "KUB-003",
     Severity.ERROR,
     cure=restarted_with(all_nodes_allowed, topology_manager_policy="best-effort"),
-    claim="Topology Manager policy",
-    why="With policy none the kubelet allocates GPUs and CPUs regardless of their NUMA nodes.",
-    remedy="set topologyManagerPolicy: best-effort if jobs can span NUMA nodes, otherwise "
-    "single-numa-node, and restart the kubelet (with more than 8 NUMA nodes also set "
-    "max-allowable-numa-nodes in topologyManagerPolicyOptions)",
-    reference=f"{_TASKS}/topology-manager/",
 )
 def aligned_devices(snapshot: Snapshot) -> Judgement:
     """Expect a policy of the Topology Manager other than none, unless it would stall or panic."""
@@ -83,12 +59,6 @@ def aligned_devices(snapshot: Snapshot) -> Judgement:
     "KUB-004",
     Severity.WARNING,
     cure=restarted_with(memory_reserved, drained=True, memory_manager_policy="Static"),
-    claim="Memory Manager policy",
-    why="With policy None the memory of a pod can be on another socket than its GPUs and CPUs.",
-    remedy="set memoryManagerPolicy: Static and reservedMemory to the sum of kubeReserved, "
-    "systemReserved and evictionHard; drain the node, stop the kubelet, delete "
-    "memory_manager_state, start the kubelet",
-    reference=f"{_TASKS}/memory-manager/",
 )
 def pinned_memory(snapshot: Snapshot) -> Judgement:
     """Expect the static Memory Manager, unless it would stall (KUB-021)."""
@@ -115,23 +85,3 @@ def _expect(snapshot: Snapshot, field: str, *good: str) -> Iterator[Finding | Mi
     if observed is not None and observed not in good:
         expected = " | ".join(good)
         yield Finding(subject=place(settings, field), observed=observed, expected=expected)
-
-
-RULES: tuple[Rule, ...] = tuple(
-    sorted(
-        (
-            exclusive_cpus,
-            aligned_devices,
-            pinned_memory,
-            *cpu_manager.RULES,
-            *topology_manager.RULES,
-            *options.RULES,
-            *memory_manager.RULES,
-            *known_bugs.RULES,
-            *files.RULES,
-            *runtime.RULES,
-        ),
-        key=attrgetter("code"),
-    )
-)
-"""All rules on the kubelet, by code."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodetopo.checks.inputs import because, no_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.kubelet.inputs import (
     ATTRIBUTES,
     amount,
@@ -19,25 +19,13 @@ from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.snapshot import Snapshot
 
-_DOCS = "https://kubernetes.io/docs"
-
 _FEW_PIDS = 4096
 """OpenShift's default, the smallest of a large distribution; a choice, not a hard limit: each GPU
 of a job has a process with some hundred threads plus its data loaders.
 """
 
 
-@rule(
-    "KUB-026",
-    Severity.INFO,
-    unless=no_gpus,
-    cure=restarted_with(pod_pids_limit=-1),
-    claim="Process limit of pods",
-    why="Frameworks, NCCL and data loaders start threads for each GPU; at the limit they fail "
-    "with messages that do not name it.",
-    remedy="raise podPidsLimit and restart the kubelet",
-    reference=f"{_DOCS}/concepts/policy/pid-limiting/",
-)
+@rule("KUB-026", Severity.INFO, unless=no_gpus, cure=restarted_with(pod_pids_limit=-1))
 def process_limit(snapshot: Snapshot) -> Judgement:
     """Compare the limit of processes with :data:`_FEW_PIDS`; below 1 there is no limit."""
     settings = running(snapshot)
@@ -52,16 +40,7 @@ def process_limit(snapshot: Snapshot) -> Judgement:
         )
 
 
-@rule(
-    "KUB-027",
-    Severity.WARNING,
-    claim="Permissions of the agent on the kubelet",
-    why="With nodes/proxy an account can run commands in every pod of the node; the agent "
-    "needs only nodes/configz and nodes/metrics.",
-    remedy="remove nodes/proxy from the ClusterRoles bound to the agent's account, and grant "
-    "get on nodes/configz and nodes/metrics instead (Kubernetes 1.33 or newer)",
-    reference=f"{_DOCS}/reference/access-authn-authz/kubelet-authn-authz/",
-)
+@rule("KUB-027", Severity.WARNING)
 def proxy_rights(snapshot: Snapshot) -> Judgement:
     """Look for rights on nodes/proxy."""
     subject = "rights of the agent's account"
@@ -85,17 +64,8 @@ _LABELS = ("TopologyAffinityError", "UnexpectedAdmissionError", "OutOfExtendedRe
 """Reasons that kubelet_admission_rejections_total distinguishes (1.36 pkg/kubelet/kubelet.go)."""
 
 
-@rule(
-    "KUB-028",
-    # The counts begin with the kubelet's start: one old rejection is no fault of today.
-    Severity.WARNING,
-    claim="Kubelet rejections of pods",
-    why="A pod that the kubelet rejects stays Failed; its controller keeps creating "
-    "replacements, because the scheduler does not see NUMA nodes.",
-    remedy="ask `nodetopo admit --manifest FILE` why such a pod does not fit, and change its "
-    "request or the Topology Manager's policy accordingly",
-    reference=f"{_DOCS}/tasks/administer-cluster/topology-manager/",
-)
+# The counts begin with the kubelet's start: one old rejection is no fault of today.
+@rule("KUB-028", Severity.WARNING)
 def rejections(snapshot: Snapshot) -> Judgement:
     """Look for failed pods with a reason of the managers, and count rejections in the metrics."""
     for pod in snapshot.pods or ():
@@ -121,17 +91,7 @@ def rejections(snapshot: Snapshot) -> Judgement:
             yield Finding(subject=f"rejections for {label}", observed=observed, expected="none")
 
 
-@rule(
-    "KUB-024",
-    Severity.WARNING,
-    cure=restarted_with(),
-    claim="Kubelet settings in use and on disk",
-    why="The kubelet reads its files and flags only at startup: later changes take effect "
-    "at the next restart, intended or not.",
-    remedy="restart the kubelet if the files are right (after a change of a manager's policy "
-    "drain the node and delete its state file first), or put the files back",
-    reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/",
-)
+@rule("KUB-024", Severity.WARNING, cure=restarted_with())
 def drift(snapshot: Snapshot) -> Judgement:
     """Compare the settings in force with those on disk, or the ages of files and kubelet."""
     reason = because(snapshot, "kubelet")
@@ -211,17 +171,7 @@ def _text(value: Any) -> str:
     return str(value) if value != "" else "nothing"
 
 
-@rule(
-    "KUB-029",
-    Severity.WARNING,
-    claim="Kubelet configuration files",
-    why="The kubelet reads drop-ins only from the directory of --config-dir, not through a "
-    "symbolic link to it, and only names that end in .conf; it silently ignores all others.",
-    remedy="rename the file to end in .conf, start the kubelet with --config-dir naming its "
-    "directory, or delete the file",
-    reference="https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
-    "#kubelet-conf-d",
-)
+@rule("KUB-029", Severity.WARNING)
 def unloaded_files(snapshot: Snapshot) -> Judgement:
     """Look for drop-ins that the running kubelet has not loaded."""
     disk = snapshot.kubelet_on_disk
@@ -234,6 +184,3 @@ def unloaded_files(snapshot: Snapshot) -> Judgement:
             observed="not loaded by the running kubelet",
             expected="a name that ends in .conf, in the directory that --config-dir names",
         )
-
-
-RULES: tuple[Rule, ...] = (process_limit, proxy_rights, rejections, drift, unloaded_files)

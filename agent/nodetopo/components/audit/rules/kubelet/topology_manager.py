@@ -6,7 +6,7 @@ from functools import reduce
 from operator import and_
 
 from nodetopo.checks.inputs import missing_numa_nodes, nothing_to_align
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.rules.gpu_pods import GPU, uses_gpus
 from nodetopo.components.audit.rules.kubelet.demand import (
     demands,
@@ -45,8 +45,6 @@ _SCOPE = "topologyManagerScope"
 _OPTIONS = "topologyManagerPolicyOptions"
 _SINGLE = "single-numa-node"
 _ALIGNING = ("best-effort", "restricted", _SINGLE)
-_DOCS = "https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
-_SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/topologymanager"
 
 
 @kubelet_rule(
@@ -57,12 +55,6 @@ _SOURCE = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/cm/
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="GPUs per NUMA node under single-numa-node",
-    why="Under single-numa-node the kubelet rejects every pod that requests more GPUs than "
-    "one NUMA node has: every replacement pod fails with TopologyAffinityError too.",
-    remedy="set topologyManagerPolicy: best-effort or restricted on nodes for such jobs and "
-    "restart the kubelet, or request fewer GPUs in each container",
-    reference=f"{_DOCS}#policy-single-numa-node",
 )
 def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the GPUs that pods request with the most that one NUMA node has."""
@@ -89,11 +81,6 @@ def fits_one_node(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="Containers with all GPUs of the node",
-    why="Under single-numa-node a container gets the GPUs of one NUMA node at most, however "
-    "many are free.",
-    remedy="keep single-numa-node only where no job asks for more GPUs than one NUMA node has",
-    reference=f"{_DOCS}#policy-single-numa-node",
 )
 def all_gpus_in_one_container(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the GPUs of the best NUMA node with all GPUs."""
@@ -128,13 +115,6 @@ def _missing_widths(snapshot: Snapshot) -> Iterable[Missing]:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="NUMA nodes of GPUs, CPUs and memory under restricted",
-    why="restricted admits a pod only if all resources prefer the same NUMA nodes, and each "
-    "prefers the fewest that can hold it: 8 GPUs of two nodes with 4 CPUs of one are always "
-    "rejected.",
-    remedy="raise the pod's CPU and memory requests until they need as many NUMA nodes as its "
-    "GPUs, or set topologyManagerPolicy: best-effort and restart the kubelet",
-    reference=f"{_DOCS}#policy-restricted",
 )
 def even_widths(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the numbers of NUMA nodes that each resource of a pod needs."""
@@ -156,12 +136,6 @@ def _missing_demands_of_containers(snapshot: Snapshot) -> Iterable[Missing]:
     of=running,
     unless=(nothing_to_align,),
     cure=restarted_with(topology_manager_scope="pod"),
-    claim="NUMA nodes of the containers of one pod",
-    why="With scope container the kubelet places each container separately, so two "
-    "containers of a pod can get GPUs of different NUMA nodes.",
-    remedy="set topologyManagerScope: pod and restart the kubelet, or put all GPUs of the pod "
-    "into one container",
-    reference=f"{_DOCS}#topology-manager-scopes",
 )
 def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for pods with GPUs in several containers that run at the same time."""
@@ -179,19 +153,7 @@ def scope(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
             )
 
 
-@rule(
-    "KUB-032",
-    Severity.ERROR,
-    cure=restarted_with(topology_manager_policy="best-effort"),
-    claim="NUMA nodes of GPUs and RDMA devices per pod",
-    why="Under restricted and single-numa-node the kubelet admits a pod only if all its "
-    "resources prefer the same NUMA nodes: 8 GPUs of two nodes with 1 HCA of one are always "
-    "rejected.",
-    remedy="raise the pod's HCA request until it needs the NUMA nodes of its GPUs, or "
-    "advertise the HCAs in a pool in mode shared without the key numa, which has no NUMA nodes. "
-    "Or set topologyManagerPolicy: best-effort and restart the kubelet",
-    reference=f"{_DOCS}#policy-restricted",
-)
+@rule("KUB-032", Severity.ERROR, cure=restarted_with(topology_manager_policy="best-effort"))
 def devices_together(snapshot: Snapshot) -> Judgement:
     """Compare the NUMA nodes that GPUs and RDMA devices of one demand prefer on an empty node."""
     settings = running(snapshot)
@@ -260,16 +222,6 @@ def _fewer_nodes_or_more_allowed(snapshot: Snapshot) -> Snapshot:
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=_fewer_nodes_or_more_allowed,
-    claim="NUMA node limit of the Topology Manager",
-    why="The kubelet does not start on a machine with more NUMA nodes than the limit, 8 by "
-    "default. The memory of coherent GPUs (GH200, GB200) adds NUMA nodes.",
-    remedy="with coherent GPUs load the driver with NVreg_CoherentGPUMemoryMode=driver (CDMM "
-    "mode), in which their memory makes no NUMA nodes; on other machines put "
-    "max-allowable-numa-nodes: ... into topologyManagerPolicyOptions, with the number of NUMA "
-    "nodes. Before Kubernetes 1.36 the kubelet then stalls with more than 16 NUMA nodes "
-    "(kubernetes issue 135541): update it first, or have topologyManagerPolicy: none",
-    reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/"
-    "#policy-option-max-allowable-numa-nodes",
 )
 def number_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the number of NUMA nodes with the limit."""
@@ -291,12 +243,6 @@ def number_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(without_topology_option(CLOSEST)),
-    claim="NUMA node numbers for prefer-closest-numa-nodes",
-    why="The kubelet looks distances up by a node's number in a list without gaps, and "
-    "panics at the first pod that it aligns.",
-    remedy="remove prefer-closest-numa-nodes from topologyManagerPolicyOptions and restart the "
-    "kubelet",
-    reference=f"{_SOURCE}/numa_info.go",
 )
 def gaps_between_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Look for gaps in the numbers of the NUMA nodes."""
@@ -319,12 +265,6 @@ MASK_BITS = 64
     policy=(_POLICY, *_ALIGNING),
     needs=(_OPTIONS, missing_numa_nodes),
     cure=restarted_with(topology_manager_policy="none"),
-    claim="NUMA node numbers in the Topology Manager's mask",
-    why="The mask has 64 bits; with a higher number the kubelet has no mask of all nodes "
-    "and fails as soon as it aligns a pod.",
-    remedy="number the nodes lower in the firmware's setup or the driver's mode (CDMM on "
-    "coherent GPUs), or set topologyManagerPolicy: none",
-    reference=f"{_SOURCE}/bitmask/bitmask.go",
 )
 def numbers_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement:
     """Compare the numbers of the NUMA nodes with the bits of the mask."""
@@ -336,15 +276,3 @@ def numbers_of_nodes(snapshot: Snapshot, settings: KubeletSettings) -> Judgement
                 observed=f"{place(settings, _POLICY)} is {settings.topology_manager_policy}",
                 expected=f"numbers below {MASK_BITS}, or topologyManagerPolicy none",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    fits_one_node,
-    all_gpus_in_one_container,
-    even_widths,
-    scope,
-    devices_together,
-    number_of_nodes,
-    gaps_between_nodes,
-    numbers_of_nodes,
-)

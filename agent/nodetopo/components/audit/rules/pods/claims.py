@@ -15,18 +15,7 @@ from nodetopo.topology.published import ClaimedGpus
 STATIC = "static"
 
 
-@rule(
-    "POD-013",
-    Severity.WARNING,
-    claim="CPU alignment of pods with claimed GPUs",
-    why="Devices of ResourceClaims are prepared after admission, and the Topology Manager "
-    "does not see them: exclusive CPUs come from the lowest NUMA node with enough free CPUs, "
-    "regardless of the GPUs. With GPUs from a device plugin the kubelet aligns both.",
-    remedy="request the GPUs from a device plugin if CPUs must be near them, or request all "
-    "CPUs of the node; `nodetopo admit` predicts the CPUs, and `nodetopo audit` measures running "
-    "pods",
-    reference="https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/",
-)
+@rule("POD-013", Severity.WARNING)
 def cpus_beside_claims(snapshot: Snapshot) -> Judgement:
     """Find containers with GPUs by claim and exclusive CPUs."""
     yield from missing_pods(snapshot)

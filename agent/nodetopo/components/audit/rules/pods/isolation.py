@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from nodetopo.checks.inputs import missing_gpus
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import GPU, container_name, missing_pods, pod_name
 from nodetopo.components.audit.rules.nvlink_inputs import knows_links
 from nodetopo.components.audit.rules.pods.inputs import (
@@ -41,17 +41,7 @@ SHOWN = 60
 """Characters of a value that a finding repeats."""
 
 
-@rule(
-    "POD-007",
-    Severity.WARNING,
-    claim="NCCL host identity of a job's pods",
-    why="NCCL knows a node by host name and boot id. Two pods on one node have different "
-    "host names, and communicate over the network instead of NVLink; the same NCCL_HOSTID in pods "
-    "on several nodes makes NCCL look for GPUs that are not there, and fail.",
-    remedy="run one pod of the job per node, with all its GPUs there; leave NCCL_HOSTID unset, "
-    "or set it from `spec.nodeName` for pods that share /dev/shm of the host",
-    reference="https://github.com/NVIDIA/nccl/blob/v2.30.7-1/src/misc/utils.cc",
-)
+@rule("POD-007", Severity.WARNING)
 def host_identity(snapshot: Snapshot) -> Judgement:
     """Look for pods that NCCL takes for neighbours or strangers by mistake."""
     together_here = together(snapshot).values()
@@ -93,18 +83,7 @@ def host_identity(snapshot: Snapshot) -> Judgement:
             )
 
 
-@rule(
-    "POD-008",
-    Severity.WARNING,
-    claim="GPUs in NVIDIA_VISIBLE_DEVICES",
-    why="The runtime gives the container the GPUs that the variable names, even if they are "
-    "allocated to other pods. Two jobs can then share a GPU without limits on memory or time.",
-    remedy=f"remove the variable and request {GPU}; set accept-nvidia-visible-devices-envvar-"
-    "when-unprivileged = false in /etc/nvidia-container-runtime/config.toml, with a device "
-    "list strategy of volume mounts or CDI",
-    reference="https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/"
-    "docker-specialized.html",
-)
+@rule("POD-008", Severity.WARNING)
 def visible_devices(snapshot: Snapshot) -> Judgement:
     """Look for containers of jobs that name GPUs to NVIDIA's runtime."""
     yield from missing_pods(snapshot)
@@ -161,17 +140,7 @@ def _is_heeded(snapshot: Snapshot, pod: Pod, container: Container) -> bool:
     return not is_closed or bool(container.is_privileged)
 
 
-@rule(
-    "POD-009",
-    Severity.WARNING,
-    claim="GPUs of privileged containers",
-    why="A privileged container has every device of the host: CUDA shows it all GPUs, "
-    "including GPUs of other jobs, and numbers them from 0.",
-    remedy="drop `privileged: true`; for RDMA the capability IPC_LOCK and the device "
-    "plugin's resource are enough",
-    reference="https://kubernetes.io/docs/concepts/security/linux-kernel-security-constraints/"
-    "#privileged-containers",
-)
+@rule("POD-009", Severity.WARNING)
 def privileged_containers(snapshot: Snapshot) -> Judgement:
     """Look for privileged containers that ask for fewer GPUs than they see."""
     yield from missing_of_gpu_pods(
@@ -186,6 +155,3 @@ def privileged_containers(snapshot: Snapshot) -> Judgement:
                 observed=f"privileged, with {whole_gpus(container)} of {here} GPUs asked for",
                 expected="not privileged",
             )
-
-
-RULES: tuple[Rule, ...] = (host_identity, visible_devices, privileged_containers)

@@ -7,7 +7,7 @@ and ``docs/userguide/source/env.rst``.
 from collections.abc import Callable, Iterator
 
 from nodetopo.checks.inputs import because, confidential, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
 from nodetopo.components.audit.rules.gpu_pods import container_name, live
 from nodetopo.components.audit.rules.nvlink_inputs import knows_links, switched
 from nodetopo.components.audit.rules.pods import nccl_network as network
@@ -23,7 +23,7 @@ from nodetopo.components.audit.rules.pods.inputs import (
 from nodetopo.components.audit.rules.pods.nccl_network import PlacedContainer, Remarks
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.paths import NcclPath
-from nodetopo.nccl.variables import KNOWN, LONGEST, NEWEST, PREFIX, Standing, instead_of, is_foreign
+from nodetopo.nccl.variables import KNOWN, LONGEST, NEWEST, Standing, instead_of, is_foreign
 
 FIRST_WITH_MULTICAST = (9, 0)
 """Compute capability of Hopper, the first whose NVSwitches reduce."""
@@ -40,19 +40,8 @@ IN_USE = (2, 18)
 MOST = 20
 """Variables of one container named in findings; a pod can set thousands."""
 
-_GUIDE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
-
-@rule(
-    "POD-001",
-    Severity.WARNING,
-    claim="Names of NCCL variables",
-    why="NCCL silently ignores variables that it does not know: a misspelt or invented "
-    "name, such as NCCL_PORT_RANGE, has no effect.",
-    remedy=f"remove the variable, or spell it as NCCL does; `{PREFIX}DEBUG=INFO` with "
-    f"`{PREFIX}DEBUG_SUBSYS=ENV` makes NCCL list the variables that it reads",
-    reference=_GUIDE,
-)
+@rule("POD-001", Severity.WARNING)
 def unread_variables(snapshot: Snapshot) -> Judgement:
     """Look for variables that no NCCL in use reads."""
     yield from missing_environment(snapshot)
@@ -83,15 +72,7 @@ def _is_read(name: str) -> bool:
     return tuple(map(int, known.until.split("."))) >= IN_USE
 
 
-@rule(
-    "POD-003",
-    Severity.INFO,
-    claim="NCCL debugging variables",
-    why="Debugging variables keep NCCL from tuning itself to the node; NCCL's guide advises "
-    "against them in production and in scripts, except as workarounds.",
-    remedy="try the job without them, and keep only what measurably helps",
-    reference=f"{_GUIDE}#debugging",
-)
+@rule("POD-003", Severity.INFO)
 def debugging_variables(snapshot: Snapshot) -> Judgement:
     """Look for variables that NCCL's guide lists for debugging."""
     yield from missing_environment(snapshot)
@@ -130,16 +111,7 @@ _WATCHED = (
 """Variables whose values the rule below has to know."""
 
 
-@rule(
-    "POD-002",
-    Severity.WARNING,
-    claim="Values of NCCL variables",
-    why="Values copied from another machine can turn off NVLink or RDMA or name the wrong "
-    "adapters, which costs most of the node's bandwidth.",
-    remedy=f"remove the variable or give it the value that this node needs; `{PREFIX}"
-    "DEBUG=INFO` shows the resulting paths",
-    reference=_GUIDE,
-)
+@rule("POD-002", Severity.WARNING)
 def harmful_variables(snapshot: Snapshot) -> Judgement:
     """Compare the NCCL variables of containers with GPUs with the node's hardware."""
     places = [PlacedContainer(snapshot, pod, container) for pod, container in with_gpus(snapshot)]
@@ -218,5 +190,3 @@ _LOOKS: tuple[Callable[[PlacedContainer], Iterator[tuple[str, str]]], ...] = (
     network.interfaces,
     _fabric,
 )
-
-RULES: tuple[Rule, ...] = (unread_variables, harmful_variables, debugging_variables)

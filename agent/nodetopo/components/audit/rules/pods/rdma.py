@@ -1,7 +1,7 @@
 """Rules on RDMA for pods: multi-node jobs request it, and can lock memory for it."""
 
 from nodetopo.checks.inputs import adapters, missing_hcas, no_adapters, unknown_of
-from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule
+from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule
 from nodetopo.components.audit.alignment.devices import DevicePlaces
 from nodetopo.components.audit.rules.gpu_pods import container_name
 from nodetopo.components.audit.rules.pods.inputs import (
@@ -29,17 +29,7 @@ LOCKING = ("IPC_LOCK", "ALL")
 """Capabilities that lift the limit on locked memory (``capabilities(7)``)."""
 
 
-@rule(
-    "POD-004",
-    Severity.WARNING,
-    claim="HCAs of multi-node jobs",
-    why="Without RDMA devices NCCL uses TCP over the pod network, at a tenth of the "
-    "bandwidth or less, and through host memory.",
-    remedy="ask for the node's RDMA resource in every container with GPUs, as `resources."
-    "limits: {rdma/hca: 1}` does with NVIDIA's shared device plugin; with `hostNetwork: true` "
-    "alone a container has no /dev/infiniband, unless it is privileged",
-    reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
-)
+@rule("POD-004", Severity.WARNING)
 def spread_jobs(snapshot: Snapshot) -> Judgement:
     """Look for containers of spread jobs that cannot reach the node's HCAs."""
     if snapshot.hcas == ():
@@ -82,16 +72,7 @@ def _reaches_hcas(pod: Pod, container: Container) -> bool | None:
     return None if None in ways else False
 
 
-@rule(
-    "POD-005",
-    Severity.ERROR,
-    claim="Locked memory of RDMA containers",
-    why="Memory that an HCA reads or writes is locked; beyond the limit NCCL fails with "
-    "`ibv_reg_mr failed` or `ibv_create_qp failed`.",
-    remedy="add `IPC_LOCK` to `securityContext.capabilities.add` of the container, or set "
-    "`LimitMEMLOCK=infinity` for the container runtime's service and restart it",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@rule("POD-005", Severity.ERROR)
 def locked_memory(snapshot: Snapshot) -> Judgement:
     """Look for containers with RDMA devices and a limit on locked memory."""
     if snapshot.hcas == ():
@@ -145,17 +126,7 @@ def _may_lock(container: Container) -> bool | None:
     return False if is_known else None
 
 
-@rule(
-    "POD-012",
-    Severity.WARNING,
-    claim="Network interfaces of RoCE containers",
-    why="The addresses of a RoCE HCA belong to its network interface. In its own network "
-    "namespace a pod sees the host's HCA but none of its addresses: queue pairs cannot connect, "
-    "and NCCL fails or uses TCP.",
-    remedy="set `hostNetwork: true`, or give the pod a second network with an interface of the HCA "
-    "(macvlan, SR-IOV or host-device, by the annotation k8s.v1.cni.cncf.io/networks)",
-    reference="https://github.com/Mellanox/k8s-rdma-shared-dev-plugin",
-)
+@rule("POD-012", Severity.WARNING)
 def roce_networks(snapshot: Snapshot) -> Judgement:
     """Look for containers with RoCE HCAs in the network of pods alone.
 
@@ -201,6 +172,3 @@ def roce_networks(snapshot: Snapshot) -> Judgement:
                     observed=f"RoCE HCAs {listed(hca.name for hca in given)}, in the pods' network",
                     expected="the host's network, or a network with an interface of an HCA",
                 )
-
-
-RULES: tuple[Rule, ...] = (spread_jobs, locked_memory)

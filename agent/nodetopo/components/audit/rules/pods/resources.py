@@ -32,16 +32,7 @@ DEFAULT_BYTES = 64 * MIB
 (``internal/cri/server/podsandbox``), ``DefaultShmSize`` of CRI-O v1.34."""
 
 
-@rule(
-    "POD-006",
-    Severity.WARNING,
-    claim="Size of /dev/shm",
-    why="NCCL keeps buffers between processes in /dev/shm, and data loaders keep batches "
-    "there: with 64 MiB, multi-GPU jobs fail with `unable to mmap` or a bus error.",
-    remedy="mount a volume `emptyDir: {medium: Memory}` at /dev/shm; it counts against the "
-    "container's memory limit",
-    reference="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-)
+@rule("POD-006", Severity.WARNING)
 def shared_memory(snapshot: Snapshot) -> Judgement:
     """Look for containers with several GPUs and the runtime's small /dev/shm."""
     yield from missing_of_gpu_pods(
@@ -65,16 +56,7 @@ def shared_memory(snapshot: Snapshot) -> Judgement:
             )
 
 
-@rule(
-    "POD-010",
-    Severity.ERROR,
-    claim="Fit of GPU pods on an empty node",
-    why="A pod that requests more than a node has stays Pending forever, even if all other "
-    "pods end.",
-    remedy="request at most the node's allocatable resources, and split the job into more "
-    "pods; CPU and memory that the kubelet reserves are not allocatable",
-    reference="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
-)
+@rule("POD-010", Severity.ERROR)
 def capacity(snapshot: Snapshot) -> Judgement:
     """Compare the requests of waiting pods with the most that one pod can have."""
     yield from _missing(snapshot)
@@ -100,17 +82,7 @@ def _amount(resource: str, amount: int) -> str:
     return size_text(amount)
 
 
-@rule(
-    "POD-011",
-    Severity.WARNING,
-    claim="Resources requested by GPU pods",
-    why="Kubernetes matches resources by their exact name: a pod that requests a resource "
-    "without a device plugin stays Pending forever.",
-    remedy="request a resource that `kubectl get node NODE -o jsonpath={.status.capacity}` "
-    "shows, or configure the device plugin to advertise this one",
-    reference="https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/"
-    "device-plugins/",
-)
+@rule("POD-011", Severity.WARNING)
 def offered_resources(snapshot: Snapshot) -> Judgement:
     """Look for resources that waiting pods ask for and the node does not have."""
     yield from _missing(snapshot)
