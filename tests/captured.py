@@ -4,8 +4,10 @@ A directory has what the capture wrote (``nvml.txt``, ``sysfs.txt``, ``snapshot.
 In ``peers`` is what other programs printed on the same machine, to be compared with ours.
 """
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.codec import decode
 from nodetopo.model.snapshot import Origin, Provenance, Snapshot
@@ -13,8 +15,7 @@ from nodetopo.model.snapshot import Origin, Provenance, Snapshot
 _NODES = Path(__file__).parent / "nodes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(Struct, frozen=True, kw_only=True):
     """A captured machine.
 
     Attributes:

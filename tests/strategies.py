@@ -1,7 +1,6 @@
 """Machines and requests for property tests, and a builder of small machines by hand."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import combinations
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import assume
 from hypothesis import strategies as st
+from msgspec.structs import fields, replace
 
 from nodetopo.model.gpu import Gpu, Mig
 from nodetopo.model.hca import Hca, HcaPort

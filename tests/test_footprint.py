@@ -32,28 +32,42 @@ DAEMON_LIBRARIES = {
     *("grpc", "google", "typing_extensions"),  # the device plugin API and PodResources
     *("urllib3", "prometheus_client", "structlog", "yaml"),
     "psutil",  # the audit
+    "msgspec",
 }
-CHILD_LIBRARIES = {"pynvml"}
+CHILD_LIBRARIES = {"pynvml", "msgspec"}
 
 CHILD_STANDARD = {
-    *("collections", "contextlib", "copy", "ctypes", "dataclasses", "datetime", "enum"),
-    *("functools", "gc", "inspect", "itertools", "json", "math", "os", "queue", "re", "string"),
-    *("struct", "sys", "threading", "time", "types", "typing", "warnings"),
+    *("collections", "contextlib", "copy", "ctypes", "datetime", "decimal", "enum", "functools"),
+    *(
+        "gc",
+        "importlib",
+        "itertools",
+        "json",
+        "math",
+        "numbers",
+        "os",
+        "platform",
+        "queue",
+        "re",
+        "string",
+    ),
+    *("struct", "sys", "threading", "time", "types", "typing", "uuid", "warnings"),
 }
 DAEMON_STANDARD = CHILD_STANDARD | {
     *("argparse", "array", "ast", "base64", "bisect", "bz2", "calendar", "concurrent"),
-    *("contextvars", "copyreg", "csv", "email", "errno", "fcntl", "fnmatch", "gettext", "glob"),
-    *("gzip", "hashlib", "heapq", "hmac", "http", "importlib", "io", "ipaddress", "linecache"),
-    *("locale", "logging", "lzma", "mimetypes", "mmap", "numbers", "opcode", "pathlib"),
-    *("pickle", "pkgutil", "platform", "posixpath", "pwd", "quopri", "random", "reprlib"),
-    *("resource", "secrets", "select", "selectors", "shlex", "signal", "socket"),
-    *("socketserver", "ssl", "stat", "stringprep", "subprocess", "tempfile", "textwrap"),
-    *("timeit", "token", "tokenize", "tomllib", "traceback", "unicodedata", "urllib"),
+    *("contextvars", "copyreg", "csv", "dataclasses", "email", "errno", "fcntl", "fnmatch"),
+    *("gettext", "glob", "gzip", "hashlib", "heapq", "hmac", "http", "inspect", "io"),
+    *("ipaddress", "linecache", "locale", "logging", "lzma", "mimetypes", "mmap", "numbers"),
+    *("opcode", "pathlib", "pickle", "pkgutil", "platform", "posixpath", "pwd", "quopri"),
+    *("random", "reprlib", "resource", "secrets", "select", "selectors", "shlex", "signal"),
+    *("socket", "socketserver", "ssl", "stat", "stringprep", "subprocess", "tempfile"),
+    *("textwrap", "timeit", "token", "tokenize", "tomllib", "traceback", "unicodedata", "urllib"),
     *("weakref", "wsgiref", "zipfile", "zlib"),
 }
 """What they name, and what that imports in the running version of Python."""
 
 DAEMON_PACKAGES = {
+    "__main__",
     *("admission", "allocation", "backoff", "checks", "cli", "components"),
     *("deviceplugin", "errors", "footprint", "formats", "kernel", "kubeapi", "machines", "model"),
     *("nccl", "outage", "pages", "probes", "rdma", "topology"),
@@ -68,7 +82,10 @@ CHILD_MODULES = {
     *("model", "model.gpu", "model.numa", "model.nvlink", "model.nvml_event", "model.pci"),
     *("model.digits", "model.limits", "model.plain", "model.probe_issue"),
     *("probes", "probes.nvml"),
-    *(f"probes.nvml.{name}" for name in ("child", "events", "gpu", "library", "links", "reading")),
+    *(
+        f"probes.nvml.{name}"
+        for name in ("__main__", "child", "events", "gpu", "library", "links", "reading")
+    ),
     *(f"probes.nvml.{name}" for name in ("record", "recorder", "session", "tally", "values")),
 }
 
@@ -102,12 +119,11 @@ DAEMON = f"""{WRITE}
 from pathlib import Path
 from nodetopo.probes.host import service_account
 service_account.DIRECTORY = Path(sys.argv.pop(1))
-from nodetopo.cli.main import main
-sys.exit(main(sys.argv[1:]))
+from nodetopo.__main__ import main
+sys.exit(main())
 """
 CHILD = f"""{WRITE}
-from nodetopo.probes.nvml import child
-child.main()
+import nodetopo.probes.nvml.__main__
 """
 
 

@@ -4,14 +4,12 @@ They come from firmware and drivers (NVML, sysfs), pods, other plugins, the kube
 files and their names.
 """
 
-import dataclasses
 import io
 import json
 import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
@@ -20,6 +18,8 @@ from typing import Any
 
 import pytest
 import structlog
+from msgspec import Struct, structs
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
@@ -114,14 +114,12 @@ def poison(value: Any, text: str, numbers: Iterator[int]) -> Any:
         return f"{text}{next(numbers)}"
     if isinstance(value, tuple):
         return tuple(poison(item, text, numbers) for item in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         fields = {
-            each.name: poison(getattr(value, each.name), text, numbers)
-            for each in dataclasses.fields(value)
-            if each.init
+            name: poison(getattr(value, name), text, numbers) for name in value.__struct_fields__
         }
         try:
-            return replace(value, **fields)
+            return structs.replace(value, **fields)
         except (ValueError, TypeError):  # a type of its own that takes no such text
             return value
     return value

@@ -1,8 +1,9 @@
 """The store: whole values, generations that mean change, waiters that always wake."""
 
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from nodetopo.kernel.store import SnapshotStore, Versioned
 from nodetopo.machines.bundled import machine

@@ -21,6 +21,9 @@ def main() -> int:
     if words[:1] == ["run"] and "--print-config" not in words:
         _signal.signal(_signal.SIGTERM, _end)
         _signal.signal(_signal.SIGHUP, _ignore)
+        from nodetopo.footprint import stay_small  # noqa: PLC0415 - before what it puts off
+
+        stay_small()
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGTERM,))
     from nodetopo.cli.main import main as run_command  # noqa: PLC0415 - see above
 

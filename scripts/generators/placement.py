@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import fields
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.bandwidth import (

@@ -2,8 +2,9 @@
 
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.model.codec import encode
 from nodetopo.model.snapshot import Snapshot

@@ -1,8 +1,9 @@
 """The node of the tests of admission: two NUMA nodes, on each 8 cores, 32 GiB and 4 GPUs."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import PodAdmission, admit
 from nodetopo.model.kubelet import KubeletSettings

@@ -1,7 +1,8 @@
 """Nodes whose kubelet runs pods that hold GPUs."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.node import NodeOffer, PlacedDevice

@@ -1,8 +1,7 @@
 """What the Topology Manager answers, on a node small enough to work it out by hand."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.admission.beside import Mates

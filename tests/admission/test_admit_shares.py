@@ -1,8 +1,7 @@
 """What pods and containers leave to each other: reuse, other pods, broken GPUs, pinned memory."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.admission.errors import Refusal

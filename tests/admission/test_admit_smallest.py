@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.admission.suggestions import with_changes

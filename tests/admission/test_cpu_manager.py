@@ -1,8 +1,7 @@
 """Which CPUs the CPU Manager gives, with each of its options."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.cpu_assignment import (
     CpuLayout,

@@ -1,9 +1,9 @@
 """Where there is no verdict, what is missing is named."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.model.gpu import Gpu

@@ -1,9 +1,9 @@
 """Machines of more NUMA nodes than the kubelet allows by itself: GB200, and larger ones."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import PodAdmission, admit
 from nodetopo.admission.hints import MOST_SHOWN, Hint

@@ -1,8 +1,7 @@
 """Which sizes fit now: the same answers as `admit` gives for such pods, and none without inputs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.admission.sizes import admitted_sizes
@@ -49,7 +48,7 @@ def test_the_nodes_of_the_merged_hint_are_named() -> None:
     ids=["settings", "offer", "pods"],
 )
 def test_without_an_input_no_size_is_answered(lacking: dict[str, None]) -> None:
-    answers = admitted_sizes(replace(held(), **lacking), GPU, (1, 2))  # type: ignore[arg-type]
+    answers = admitted_sizes(replace(held(), **lacking), GPU, (1, 2))
     assert [one.admitted for one in answers] == [None, None]
     assert all(one.missing for one in answers)
 

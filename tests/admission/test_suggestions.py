@@ -1,10 +1,10 @@
 """The smallest changes that would have admitted a pod, and the words around a verdict."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission import suggestions
 from nodetopo.admission.admit import PodAdmission, admit, to_plain

@@ -1,10 +1,12 @@
 """Requests, and the comparison of an answer to the best set by definition."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 from typing import TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import ALTERNATIVES, Allocator, preferred
 from nodetopo.allocation.facts import facts
@@ -26,8 +28,7 @@ class _Asked(TypedDict):
     degraded: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """GPU indices, how many to choose, and degraded ones."""
 
     free: tuple[int, ...]

@@ -4,9 +4,11 @@ All is drawn from a `random.Random`, so that a seed names a machine.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.hca import HcaPort
 from nodetopo.model.nvlink import Closeness, NvLink, PeerKind
@@ -21,8 +23,7 @@ LINKS_PER_GPU = 6
 """NVLinks of a V100, the last GPU that was built into meshes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """Where the GPUs and HCAs of a machine sit."""
 
     gpus: tuple[Place, ...]

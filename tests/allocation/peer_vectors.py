@@ -13,12 +13,12 @@ A vector of no number repeats another one on a machine that is known better.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from tests.allocation.vector_machines import machine
 
@@ -30,8 +30,7 @@ COUNTED_LEAVES = "shared.yaml"
 """Vectors of MIG instances and replicas: their devices are no GPUs, test_shared.py plays them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One request and its answers; *ours* is ``None`` where we answer as the peer does."""
 
     name: str
@@ -50,8 +49,7 @@ class Step:
         return self.accepted[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vector:
+class Vector(Struct, frozen=True, kw_only=True):
     """The requests of one test of a peer."""
 
     numbers: tuple[int, ...]

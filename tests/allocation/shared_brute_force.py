@@ -5,10 +5,11 @@ time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.model.snapshot import Snapshot
@@ -44,8 +45,7 @@ Device = tuple[int, int]
 """(position of the GPU, number on it)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedBruteForce:
+class SharedBruteForce(Struct, frozen=True, kw_only=True, dict=True):
     """One resource: so many devices on each GPU of a machine, by position."""
 
     snapshot: Snapshot

@@ -1,11 +1,11 @@
 """Any request to any machine gets a valid answer: 10,000 random examples by night."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.allocation.rules import Model, Policy, Rules

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.bandwidth import alike, has_near, near_share, with_measured_pairs
 from nodetopo.allocation.bandwidth import bandwidth as model

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.best_effort import BestEffort, PeerPanics, divisions, pair_scores, plan
 from nodetopo.errors import InputError

@@ -1,10 +1,10 @@
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.rules import Policy, terms_for

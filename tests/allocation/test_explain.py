@@ -1,8 +1,7 @@
 """The sentences: right for every policy and model, and fit to be read aloud."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.account import account
 from nodetopo.allocation.allocator import Allocator
@@ -269,7 +268,7 @@ def test_every_term_that_can_decide_has_a_name() -> None:
     compared_anywhere = {
         name for policy in Policy for n in (1, 2, 3) for name in terms_for(policy, n)
     }
-    own = set(SharedScore.__dataclass_fields__)
+    own = set(SharedScore.__struct_fields__)
     assert (compared_anywhere | own) - {"order", "counts_as_gb_s"} == set(TERM)
 
 

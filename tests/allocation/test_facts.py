@@ -1,9 +1,9 @@
 """What placement reads of a node: lanes as trained, and HCAs whose ports carry data."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import facts
 from nodetopo.machines.bundled import machine

@@ -1,12 +1,12 @@
 """What the terms of a request prefer: requests whose answer is plain to see."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocation, Allocator
 from nodetopo.allocation.rules import Policy, Rules

@@ -1,9 +1,9 @@
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.engines import LARGEST_KEPT, TableEngine, TreeEngine
 from nodetopo.allocation.facts import facts

@@ -14,13 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 
 import psutil
 import structlog
+from msgspec import Struct
 
 from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine
@@ -53,8 +53,7 @@ WHOLE_GPUS = Case(machine="", amounts={GPU_RESOURCE: 8}).config
 RESTARTS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """One row of the table.
 
     Attributes:
@@ -161,8 +160,7 @@ def tokens(number: int) -> Iterator[Line]:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class Plugin(Struct, frozen=True, kw_only=True):
     """What one device plugin costs on the fake driver.
 
     Attributes:

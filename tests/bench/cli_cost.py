@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+
+from msgspec import Struct, field
 
 from tests.bench.checkouts import package_of
 
@@ -54,8 +55,7 @@ _COUNT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """What one command costs in one checkout; *seconds* of CPU, one for each run."""
 
     modules: int

@@ -19,11 +19,13 @@ from the seed. An allocation takes milliseconds, and the default some five minut
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.score import Score
@@ -62,8 +64,7 @@ Json = Mapping[str, Any]
 Spec = Callable[[int], Json]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(Struct, frozen=True, kw_only=True):
     """How a driver publishes GPUs, and how claims ask for them.
 
     Attributes:
@@ -80,13 +81,13 @@ class Way:
     follows: bool = False
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Count:
     """Jobs of one way."""
 
-    jobs: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
-    worse: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
-    other: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    jobs: dict[int, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    worse: dict[int, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(SIZES, 0))
+    other: dict[int, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(SIZES, 0))
     split: int = 0
     unavoidable: int = 0
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.bench.dra_ways import Way, classes, json_bytes
 from tests.bench.fleet_server import NamedProcesses, cpu_s
@@ -26,8 +27,7 @@ _QUIET_S = 1.0
 """The scheduler is taken for idle when it used no CPU for that long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
+class Scheduled(Struct, frozen=True, kw_only=True):
     """What one way costs on a cluster of some size.
 
     Attributes:

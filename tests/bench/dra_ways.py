@@ -6,9 +6,11 @@ ways cost a scheduler (:mod:`tests.bench.dra_cluster`).
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.dra.pool import Pool
 from nodetopo.model.dra import DRIVER, NVIDIA_DRIVER
@@ -28,8 +30,7 @@ SINGLES, SETS = "nodetopo, single GPUs", "nodetopo, sets"
 WAYS = (PLAIN, EXPORTED, COUNTED, SINGLES, SETS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(Struct, frozen=True, kw_only=True):
     """How a driver publishes GPUs, and how claims ask for them.
 
     Attributes:

@@ -10,8 +10,9 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.form import Form
@@ -55,8 +56,7 @@ Act = Callable[[Connection, str], object]
 """Does, as the agent of the node, what a row is about."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One thing that happens on every node.
 
     Attributes:

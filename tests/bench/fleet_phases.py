@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tests.bench import fleet_writers
 from tests.bench.fleet_server import Cost, Server
@@ -22,8 +23,7 @@ _HELD_S = 60.0
 bookmark about once a minute, by its own clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(Struct, frozen=True, kw_only=True):
     """A part of the play.
 
     Attributes:

@@ -6,9 +6,10 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
+
+from msgspec import Struct
 
 from tests.deploy.kustomize import render
 from tests.lab.build import binaries
@@ -26,8 +27,7 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """What was spent, since the start or between two moments.
 
     Attributes:

@@ -7,13 +7,13 @@ the daemon has imported by then, without generated code. Another checkout of the
 measured alongside this one, run by run: the ratio says more than the figures.
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -52,7 +52,7 @@ raise SystemExit(main())
 """Runs the daemon, and writes at its end what it has imported."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Footprint:
     """The measurements of one checkout, one item for each run.
 
@@ -63,9 +63,9 @@ class Footprint:
         modules, lines: of our package in the daemon; not measured run by run.
     """
 
-    start: list[float] = field(default_factory=list)
-    daemon: list[float] = field(default_factory=list)
-    child: list[float] = field(default_factory=list)
+    start: list[float] = dataclasses.field(default_factory=list)
+    daemon: list[float] = dataclasses.field(default_factory=list)
+    child: list[float] = dataclasses.field(default_factory=list)
     modules: int = 0
     lines: int = 0
 

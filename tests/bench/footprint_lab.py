@@ -16,11 +16,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from nodetopo.probes.host import service_account
 from tests.lab.api import Api
@@ -50,8 +50,7 @@ _EVERYTHING = (
 """All that has a cost, but for the settings that need a file or an address."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """One process: resident and private memory in MiB, and threads.
 
     Attributes:
@@ -64,8 +63,7 @@ class Process:
     threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """The cost of one daemon.
 
     Attributes:
@@ -122,8 +120,7 @@ def _kinds(node: Node, folder: Path) -> Mapping[str, Sequence[str]]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A service account: the API server, the token, and a directory for files of the daemon."""
 
     api: Api

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import preferred
 from nodetopo.deviceplugin.devices import PluginDevice
@@ -48,8 +48,7 @@ PEER_SIZES = (2, 4)
 """Of 16 free GPUs; it takes NVIDIA's library 2 to 6 s of CPU each. Other sizes take up to 40."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(Struct, frozen=True, kw_only=True):
     """Of many calls of one kind, nanoseconds."""
 
     p50: float
@@ -61,8 +60,7 @@ class Times:
         return cls(p50=median(found), p99=quantiles(found, n=100)[-1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InProcess:
+class InProcess(Struct, frozen=True, kw_only=True):
     """One resource: *ready* is the CPU time from a snapshot to the first answer's beginning.
 
     ``wall`` includes waiting for a processor, ``cpu`` does not; ``simplest`` is the CPU time of
@@ -115,8 +113,7 @@ def _measured(
     return walls[WARM_UP:], cpus[WARM_UP:]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughGrpc:
+class ThroughGrpc(Struct, frozen=True, kw_only=True):
     """Wall times of one resource's calls, and of empty ones to the same server."""
 
     row: Row

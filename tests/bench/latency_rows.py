@@ -1,10 +1,12 @@
 """The machines whose answers are timed, and who answers for each."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator, Chooser
 from nodetopo.allocation.rules import DEFAULT, Rules
@@ -17,8 +19,7 @@ from tests.bench.machines import bench_machine, half_down, odd_box, random_box
 from tests.strategies import node
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One resource: what the kubelet calls its devices, and who chooses among them.
 
     Attributes:
@@ -95,8 +96,7 @@ def switched(count: int, nodes: int) -> Snapshot:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """One request as the kubelet makes it, its lists in no order."""
 
     available: Sequence[str]

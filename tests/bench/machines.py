@@ -6,11 +6,12 @@ look like between them. They name no more than placement reads.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
 from random import Random
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.nvlink import Closeness, NvLink

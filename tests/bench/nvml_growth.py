@@ -10,8 +10,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from nodetopo.probes.process_table import resident_bytes
@@ -24,8 +25,7 @@ LINES = 20
 """Lines of the table, and so how often the size is taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Struct, frozen=True, kw_only=True):
     """The NVML process after a number of scans.
 
     Attributes:

@@ -3,10 +3,12 @@
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.snapshot import Snapshot
@@ -35,8 +37,7 @@ AT_ONCE = 64
 """Requests sent before their answers are read. Both fit a pipe, which holds 64 KiB (pipe(7))."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Positions in the order in which the library gets them.
 
     Attributes:
@@ -49,8 +50,7 @@ class Request:
     repeat: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What the library did with one request.
 
     Attributes:

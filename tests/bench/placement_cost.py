@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 from statistics import median, quantiles
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.model.snapshot import Snapshot
@@ -18,8 +19,7 @@ LONG_ENOUGH_NS = 5_000_000
 MOST_REPEATS = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """CPU time of one answer for *size* GPUs, nanoseconds, medians.
 
     ``all`` is with every GPU free, ``any`` over random sets of free GPUs. ``None`` was not

@@ -10,10 +10,11 @@ and of a fifth it is known when GPUs in use get free.
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import Measured
 from nodetopo.allocation.rules import Model, Policy, Rules

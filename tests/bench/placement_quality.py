@@ -1,10 +1,11 @@
 """How good the sets of other rules are, measured by our objective against the best set."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from random import Random
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.facts import facts
@@ -27,8 +28,7 @@ BASELINES: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class Quality(Struct, frozen=True, kw_only=True):
     """One rule on one machine.
 
     Attributes:

@@ -1,17 +1,17 @@
 """Requests to a machine: which GPUs are free, and how many are wanted. Positions throughout."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 from random import Random
+
+from msgspec import Struct
 
 MOST_FREE = 12
 """Free GPUs in a sampled state: beyond, one answer of the peer's takes seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Some GPUs are *free*, in ascending order, and *size* of them are wanted."""
 
     free: tuple[int, ...]

@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.probes.node import NodeReader, ScanCost
 from nodetopo.probes.sysfs.host import Roots
@@ -28,8 +29,7 @@ PERIODS = 5
 """Periodic scans that are averaged for the CPU time; their counts do not differ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """One machine's costs; times in seconds of CPU."""
 
     shape: str

@@ -9,9 +9,10 @@ compared with the best of all sets of GPUs, every one looked at
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from random import Random
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Policy, Rules
 from nodetopo.model.gpu import Mig

@@ -21,7 +21,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -29,6 +28,8 @@ from statistics import linear_regression
 from urllib.request import urlopen
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from nodetopo.components.audit.alignment.loop import AlignmentLoop
 from nodetopo.components.audit.check_terms import OverridesFile
@@ -91,8 +92,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ALIGNED = node(settings=NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """What the daemon holds.
 
     Attributes:

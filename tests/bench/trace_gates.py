@@ -8,10 +8,11 @@ Everything is drawn from fixed seeds: the tables are the same on every run.
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import exp, log
 from random import Random
+
+from msgspec import Struct
 
 from nodetopo.allocation.rules import Model
 from tests.bench.machines import bench_machine
@@ -36,8 +37,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Cell:
+class Cell(Struct, frozen=True, order=True):
     """One comparison."""
 
     family: str
@@ -56,8 +56,7 @@ CELLS = tuple(
 """The fifty. The relay model differs from the ring model on meshes alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What each policy did in one cell, seed by seed."""
 
     cell: Cell

@@ -16,13 +16,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from importlib import import_module
 from inspect import CO_OPTIMIZED
 from io import StringIO
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
+
+from msgspec.structs import replace
 
 ROOT = Path(__file__).parents[2]
 

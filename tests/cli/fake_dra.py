@@ -1,19 +1,19 @@
 """An API server with ResourceSlices and ResourceClaims, and files of them."""
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.kubeapi.fake_api_server import FakeApi, Reply
 
 
-@dataclass
+@dataclasses.dataclass
 class DraApi(FakeApi):
     """Beside its Node it has *lists*: the objects by path."""
 
-    lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    lists: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     def _routed(
         self, method: str, path: str, query: dict[str, str], body: Mapping[str, Any]

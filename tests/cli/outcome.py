@@ -4,9 +4,10 @@ import io
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
+
+from msgspec import Struct
 
 from nodetopo.cli.main import main
 from nodetopo.cli.output import Style
@@ -32,8 +33,7 @@ READERS: tuple[tuple[str, ...], ...] = (
 """Every command that answers from a snapshot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """Exit status and both outputs."""
 
     code: int

@@ -1,6 +1,6 @@
 """Snapshots that no bundled machine is: as small as the case needs."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import C2c, Gpu, Mig, MigInstance

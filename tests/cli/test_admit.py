@@ -1,12 +1,12 @@
 """``admit``: exit status by verdict, what is printed, and what it refuses."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.cli.admit import preference
 from nodetopo.machines.bundled import machine

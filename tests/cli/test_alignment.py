@@ -1,6 +1,6 @@
 """The table of measured alignment."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.cli.alignment import plain, text
 from nodetopo.cli.output import Style

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Policy
 from nodetopo.machines.bundled import machine

@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.codec import encode
 from nodetopo.model.kubelet import KubeletSettings

@@ -2,10 +2,10 @@
 
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import decode, encode

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.tools.cluster.kinds import KAI_POD_GROUP, KAI_TOPOLOGY
 from nodetopo.tools.cluster.node import ClusterNode

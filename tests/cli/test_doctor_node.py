@@ -1,10 +1,10 @@
 """`nodetopo doctor` and the hardware of single nodes: snapshots, and the node it runs on."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode

@@ -1,14 +1,15 @@
 """`export`, from the command line."""
 
+import dataclasses
 import json
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec import Struct
 
 from nodetopo.cli import export
 from nodetopo.cli.main import parser
@@ -32,8 +33,7 @@ RACK = tuple(tray(f"gb-{number}", number % 2, more={"pool": "gb"}) for number in
 DGX = labelled("dgx-0", "dgx-h100")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class Printed(Struct, frozen=True, kw_only=True):
     """What one run of the command left behind."""
 
     code: int
@@ -205,7 +205,7 @@ def test_a_selector_that_leaves_no_node_is_bad_input(run: Export) -> None:
         run("--for", "kai", "--selector", "no=such")
 
 
-@dataclass
+@dataclasses.dataclass
 class ServingApi(FakeApi):
     """Serves PodGroups in *versions* of scheduling.k8s.io."""
 

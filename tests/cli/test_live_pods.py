@@ -1,9 +1,12 @@
 """A live node's pods: what each source tells, put together, and what stays unknown."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.cli.live_pods import join, with_pods
 from nodetopo.kernel.settings.declare import Settings
@@ -23,14 +26,14 @@ ON_DISK = KubeletSettings(source="/k", version="v1.34.1", cpu_manager_policy="no
 RUNNING = KubeletSettings(source="configz", cpu_manager_policy="static")
 
 
-def settings(tmp_path: Path, **more: object) -> Settings:
+def settings(tmp_path: Path, **more: Any) -> Settings:
     found = Settings(
         node_name="gpu-1",
         kubeconfig=tmp_path / "none",
         pod_resources_socket=tmp_path / "none.sock",
         sysfs_root=tmp_path / "sys",
     )
-    return replace(found, **more)  # type: ignore[arg-type]
+    return dataclasses.replace(found, **more)
 
 
 def test_sources_that_do_not_answer_are_issues_and_leave_the_rest_unknown(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode

@@ -1,12 +1,12 @@
 """`nodetopo nccl check`: logs in, a verdict out, and a table that placement follows."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode

@@ -3,12 +3,12 @@
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import encode

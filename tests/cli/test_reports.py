@@ -1,7 +1,9 @@
 """Results of checks as text."""
 
-from dataclasses import replace
+import dataclasses
 from datetime import date
+
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Area, Skip
@@ -83,7 +85,7 @@ def test_an_expired_waiver_is_shown_below_the_failure() -> None:
 
 
 def test_a_rule_that_does_not_apply_says_why_and_is_no_pass() -> None:
-    found = replace(rule("PCI-001"), judge=lambda _: iter([Skip("no GPU")]))
+    found = dataclasses.replace(rule("PCI-001"), judge=lambda _: iter([Skip("no GPU")]))
     table = answer(evaluate(narrow(), (found,)), PLAIN, is_whole=True).table
     assert f"· PCI-001 {found.claim} (does not apply: no GPU)" in table
     assert "0 passed" in table

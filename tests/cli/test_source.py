@@ -1,10 +1,10 @@
 """The flags that every command of a node takes, and the kubeconfig that they find by themselves."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.cli.flags.source import NODE_SETTINGS
 from nodetopo.cli.main import parser

@@ -4,11 +4,11 @@ import json
 import stat
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.formats.support_archive import unpack
 from nodetopo.machines.bundled import machine

@@ -9,7 +9,7 @@ device, each of its own link layer, which no mlx5 has); rdma-system(8): in exclu
 device is seen in one network namespace alone. Which functions are cut up is invented.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.hca import Gid, Hca, HcaPort, LinkLayer, NetDevice
 from nodetopo.model.pci import IommuType

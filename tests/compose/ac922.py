@@ -9,7 +9,8 @@ neighbour). Where the NVLinks end at the CPU is a PCI function of IBM, 1014:04ea
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca

@@ -5,7 +5,8 @@ account may do: with the DaemonSet's RBAC and its component configz. No pod runs
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet import CONFIGZ, KubeletMetrics, KubeletSettings
 from nodetopo.model.kubernetes import quantity

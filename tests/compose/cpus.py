@@ -8,7 +8,8 @@ number of the others.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
 from nodetopo.tools.capture.archive import Entry
@@ -37,8 +38,7 @@ def entries(machine: Machine) -> Iterator[Entry]:
     yield file("proc/meminfo", "\n".join(_meminfo(sum(node.memory_mib or 0 for node in nodes))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Place(Struct, frozen=True, kw_only=True):
     """Where a CPU is: positions of its core, cache and socket, and the CPUs of each."""
 
     number: int

@@ -6,7 +6,7 @@ links per pair are those of `nvidia-smi topo -m` on real DGX-1V machines. Bus nu
 such captures, UUIDs and GUIDs are invented.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.nvlink import P2pStatus
 from tests.compose import processors

@@ -7,7 +7,7 @@ HGX H100 boards (5, 5, 4, 4). Bus numbers are typical of such boards, UUIDs and 
 invented.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.pci import IommuType
 from tests.compose import processors

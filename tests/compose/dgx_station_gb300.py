@@ -8,7 +8,7 @@ development guide (memory of the GB300 is a node, that of the RTX PRO is not); r
 GB300 in public (PCI ids, PCIe 6 x16, bus 06 of its domain).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import C2c, Gpu
 from nodetopo.model.hca import Hca

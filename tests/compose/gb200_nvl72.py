@@ -8,7 +8,7 @@ other); NVIDIA Grace tuning guide (pages of 64 KiB, PCI domains); public listing
 (GPUs at 0008:01, 0009:01, 0018:01, 0019:01; NICs at 0000:03, 0002:03, 0010:03, 0012:03).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import C2c, Fabric, FabricState
 from nodetopo.model.nvlink import Closeness

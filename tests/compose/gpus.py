@@ -6,7 +6,8 @@ Memory is what `nvmlDeviceGetMemoryInfo` calls total.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import (
     C2c,
@@ -35,8 +36,7 @@ LOCAL_FABRIC = Fabric(state=FabricState.COMPLETED, status=0, clique_id=0, health
 """What an HGX board without a multi-node fabric reports: registered, cluster UUID all zero."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuModel:
+class GpuModel(Struct, frozen=True, kw_only=True):
     """One GPU product.
 
     Attributes:

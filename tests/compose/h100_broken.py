@@ -13,7 +13,8 @@ without a node prints -1 and every CPU). The faults are put together; no machine
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import EccErrors, FabricState, Gpu, RemappedRows
 from nodetopo.model.hca import Hca

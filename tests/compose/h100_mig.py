@@ -9,7 +9,8 @@ NVML tells of no NVLink of those GPUs, and what is left between them and others 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Mig
 from nodetopo.model.nvlink import P2pStatus, PeerAccess

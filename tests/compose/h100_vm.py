@@ -9,7 +9,7 @@ behind the sentinel address. GPU and NIC pairs that share a switch of the host a
 told from others: `topo -m` prints NODE and SYS only.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Virtualization
 from nodetopo.model.pci import PcieLink

@@ -4,7 +4,8 @@ PCI ids: pci.ids; `hca_type`, `board_id` and rates: public `ibstat`, `ibv_devinf
 listings. Firmware versions and GUIDs are invented.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.pci import PciFunction
 from tests.compose.cards import card, link
@@ -13,8 +14,7 @@ INFINIBAND, ETHERNET = "020700", "020000"
 """Classes of HCAs (PCI-SIG class codes): a Mellanox function has that of its port's layer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaModel:
+class HcaModel(Struct, frozen=True, kw_only=True):
     """One adapter.
 
     Attributes:

@@ -5,7 +5,8 @@ invented.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.hca import DataDirect, Gid, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from tests.compose.hca_models import (

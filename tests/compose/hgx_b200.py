@@ -8,7 +8,7 @@ through ConnectX-7 functions whose VPD says ``SMDL=SW_MNG``; of a card's functio
 of which is PXB to its GPU.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.pci import IommuType
 from tests.compose import processors

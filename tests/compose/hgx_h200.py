@@ -9,7 +9,7 @@ the first NIC is a dual-port card whose ports are one RDMA device (RoCE LAG), an
 mlx5_0 and mlx5_1, which the ports had before, stay unused.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.hca import Hca, NetDevice
 from nodetopo.model.pci import IommuType

@@ -1,7 +1,8 @@
 """CPUs and NUMA nodes of a host: sockets × nodes × cores × threads, and nodes without CPUs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
 from tests.compose.machine import Processor
@@ -10,8 +11,7 @@ LOCAL = 10
 """ACPI's distance of a node to itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """What a machine has of CPUs and memory."""
 
     processor: Processor

@@ -4,7 +4,7 @@ Sources: Intel ARK for Xeon Gold 6330 (28 cores, 42 MB), Gold 6338 (32 cores, 48
 (16 cores, 24 MB); kernel arch/x86/include/asm/intel-family.h (model 0x6A); pci.ids 8086:347a.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.compose.cards import INTEL, link
 from tests.compose.machine import Processor

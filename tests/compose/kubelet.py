@@ -1,7 +1,8 @@
 """Kubelet configurations of the composed machines: aligned, half-way, and as installed."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet import KubeletSettings, ReservedMemory
 from nodetopo.model.numa import CpuSet

@@ -7,7 +7,7 @@ socket is SYS to all); NVIDIA L4 product brief (single slot, 24 GB, PCIe 4.0 x16
 3.0 here).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.pci import IommuType, PcieLink

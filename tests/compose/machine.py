@@ -1,6 +1,6 @@
 """What a composed machine is described by: our own records, and what only a renderer needs."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import DataDirect, Hca, NetDevice
@@ -8,8 +8,7 @@ from nodetopo.model.pci import PciFunction, PciPath
 from nodetopo.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bystander:
+class Bystander(Struct, frozen=True, kw_only=True):
     """A PCI function that is neither GPU nor HCA, such as an NVSwitch or the BMC's display.
 
     Attributes:
@@ -23,8 +22,7 @@ class Bystander:
     netdev: NetDevice | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
+class Processor(Struct, frozen=True, kw_only=True):
     """One CPU model.
 
     Attributes:
@@ -57,8 +55,7 @@ class Processor:
     part: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """A machine to be written as ``nvml.txt`` and ``sysfs.txt``.
 
     Attributes:

@@ -5,8 +5,10 @@ profile numbers as `nvidia-smi mig -lgip` prints them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Mig, MigAttributes, MigInstance, MigPlacement
 
@@ -14,8 +16,7 @@ MAX_INSTANCES = 7
 """MIG devices on one GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """A GPU instance profile whose one compute instance fills it.
 
     Attributes:

@@ -1,8 +1,10 @@
 """What composed machines have in common: their software, and how all parts become one."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import ConfidentialCompute, Gpu, NvidiaDriver
 from nodetopo.model.hca import LINK_ERRORS, DataDirect, Hca, NetDevice
@@ -45,8 +47,7 @@ PARAMETERS: Mapping[str, str] = {
 kernel-open/nvidia/nv-reg.h)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Software:
+class Software(Struct, frozen=True, kw_only=True):
     """What runs on the machine.
 
     Attributes:

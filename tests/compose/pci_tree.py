@@ -12,7 +12,9 @@ it with their kinds, and its facts in sysfs.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.pci import (
     BridgeKind,
@@ -30,8 +32,7 @@ ACS_CAN = 0x1F
 forwarding: what ports can do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeModel:
+class BridgeModel(Struct, frozen=True, kw_only=True):
     """A make of bridge: its PCI ids, and what its ports can do at most."""
 
     vendor: str
@@ -42,8 +43,7 @@ class BridgeModel:
     max_payload: int = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A function at the end of a path, by the name it is looked up with."""
 
     name: str
@@ -53,8 +53,7 @@ class Leaf:
     numa_node: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(Struct, frozen=True):
     """A root port, or a switch's downstream port, with what is plugged into it.
 
     Attributes:
@@ -74,8 +73,7 @@ class Port:
     function: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Struct, frozen=True):
     """A PCIe switch: an upstream port and, on the bus behind it, its downstream ports."""
 
     model: BridgeModel
@@ -84,8 +82,7 @@ class Switch:
     bus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """A host bridge and its root ports; leaves stand on its bus themselves."""
 
     bus: int
@@ -95,8 +92,7 @@ class Root:
     domain: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a leaf came to be."""
 
     path: PciPath
@@ -109,8 +105,7 @@ class Place:
         return self.path.hops[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciTree:
+class PciTree(Struct, frozen=True, kw_only=True):
     """All leaves by name, and every bridge."""
 
     places: Mapping[str, Place]

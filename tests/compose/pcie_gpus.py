@@ -5,7 +5,7 @@ Blackwell data sheets: memory, links; names and memory as `nvidia-smi` prints th
 PCI ids: the supported-products list of the driver's README.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.compose.cards import card, link
 from tests.compose.gpus import CLASS_3D, L40S, GpuModel

@@ -5,7 +5,7 @@ published `lscpu` outputs; caches: Intel ARK, AMD EPYC data sheets, NVIDIA Grace
 IBM POWER9 user manual. Grace is one cache of 114 MiB a socket, as its kernel says.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.compose.machine import Processor
 

@@ -8,7 +8,7 @@ drivers/pci/pci-sysfs.c). "1numa" in the name counts what the GPUs show. QEMU nu
 of a core in a row, and without a bridge each GPU is a device of bus 0.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Virtualization
 from nodetopo.model.nvlink import P2pStatus

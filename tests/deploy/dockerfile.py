@@ -4,17 +4,18 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 _INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)")
 _STAGE = re.compile(r"(?P<base>\S+)(?: AS (?P<name>\S+))?")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """One instruction, such as ``RUN``, its options and what follows them, lines joined.
 
     Attributes:
@@ -42,8 +43,7 @@ class Instruction:
         return replace(self, text=f"{self.text}={values[self.text]}") if is_known else self
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """One stage.
 
     Attributes:

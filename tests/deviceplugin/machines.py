@@ -1,8 +1,9 @@
 """Devices that the tests offer."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.resources import MigStrategy, Resource, Rules, Shared, offer

@@ -1,7 +1,8 @@
 """Machines whose offers tests look at, changed and counted."""
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.resources import Offer
 from nodetopo.model.gpu import Gpu, Mig, MigInstance

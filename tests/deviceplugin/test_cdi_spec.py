@@ -1,11 +1,11 @@
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.cdi import OWN_KIND
 from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES

@@ -1,9 +1,9 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.cdi import OWN_KIND
 from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES

@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import PluginDevice, remembered
 from nodetopo.deviceplugin.resources import MigStrategy, Offer, Rules, offer

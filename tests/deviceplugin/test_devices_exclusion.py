@@ -1,9 +1,9 @@
 """GPUs that are kept from pods, by each of their names."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import matches
 from nodetopo.deviceplugin.resources import MigStrategy, Offer, Rules, offer

@@ -1,10 +1,11 @@
 """How devices reach containers on a node of each kind."""
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.hand_over import NodeSetup, choose, file_state, read_setup
 from nodetopo.deviceplugin.settings import Strategy
@@ -132,7 +133,7 @@ def test_a_node_on_which_no_way_works_is_named(
 def test_a_specification_that_the_daemon_writes_is_in_force() -> None:
     setup = NodeSetup(specs=(), runtimes=(CONTAINERD,), toolkit=TOOLKIT)
     assert choose(setup, kind=KIND, devices=GPUS, writes_spec=True).strategy == CDI
-    off = replace(setup, runtimes=(OFF,))
+    off = dataclasses.replace(setup, runtimes=(OFF,))
     assert choose(off, kind=KIND, devices=GPUS, writes_spec=True).strategy == ENV
 
 

@@ -1,11 +1,11 @@
 """Plugins start, go on, and end as their resources come, change, and go."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec import Struct
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin.devices import PluginDevice
@@ -40,8 +40,7 @@ class NotedPlugin:
         self._notes.append(f"{self._name}: stop")
 
 
-@dataclass(frozen=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """A resource as it is served."""
 
     plugin: DevicePlugin

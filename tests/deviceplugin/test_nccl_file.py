@@ -1,5 +1,6 @@
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.nccl_file import NcclHints
 from nodetopo.model.probe_issue import ProbeIssue

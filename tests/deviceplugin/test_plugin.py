@@ -3,13 +3,13 @@
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.fake_kubelet import AllocateView, FakeKubelet, ResourceView
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb

@@ -6,7 +6,6 @@ import shutil
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 import structlog
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin import siblings, sockets

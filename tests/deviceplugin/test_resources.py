@@ -1,10 +1,9 @@
 """What is offered under which name, by NVIDIA's strategies, on all of the tests' machines."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.resources import (

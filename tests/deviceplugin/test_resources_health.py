@@ -1,8 +1,7 @@
 """Every device of a GPU is as healthy as the GPU: replicas and MIG devices too."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.resources import MigStrategy, Rules, offer
 from nodetopo.model.gpu_health import GpuHealth, HealthClass, HealthView

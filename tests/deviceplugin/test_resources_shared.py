@@ -1,9 +1,9 @@
 """What is offered of devices that several pods share, and how many at most."""
 
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import MOST_BYTES, PluginDevice, copies, list_bytes
 from nodetopo.deviceplugin.resources import MigStrategy, Rules, Shared, offer

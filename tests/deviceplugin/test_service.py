@@ -1,12 +1,12 @@
 """Allocate and the small calls, with a raw client."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.settings import PluginSettings, Strategy

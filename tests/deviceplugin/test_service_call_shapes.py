@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
@@ -21,8 +21,7 @@ from tests.generous_deadlines import GENEROUS
 WAIT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """One request on one machine, in GPU indices; *gpus* is our answer."""
 
     number: int

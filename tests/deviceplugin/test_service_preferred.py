@@ -1,13 +1,13 @@
 """GetPreferredAllocation, with a raw client."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from threading import Event, current_thread
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin import service

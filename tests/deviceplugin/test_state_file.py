@@ -4,18 +4,17 @@ import errno
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 from structlog.testing import capture_logs
 
 from nodetopo.deviceplugin.state_file import Saved, StateFile, boot_file, read_boot_id
 from tests.failing_files import failing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """Some content."""
 
     names: tuple[str, ...]

@@ -4,13 +4,13 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from threading import Condition, Thread
 from time import monotonic
 from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb

@@ -1,11 +1,11 @@
 """The chart's page and the schema of its values."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.kernel.settings.declare import default, key, options
 from nodetopo.kernel.settings.values import Option, shown

@@ -1,7 +1,6 @@
 """The drawing: well-formed, complete, harmless, and nothing on top of anything else."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -9,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import nvlink_rate
 from nodetopo.drawing import canvas

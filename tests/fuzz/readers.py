@@ -9,10 +9,12 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.cli.main import BAD_INPUT, COULD_NOT_TELL, FAILED, OK, main
 from nodetopo.components.gpus.health.saved import decode as decode_health
@@ -58,8 +60,7 @@ class OracleError(AssertionError):
     """A reader did what it must not do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
+class Commands(Struct, frozen=True):
     """Reads a document by commands that take its file after *flag*; the first decides."""
 
     flag: str

@@ -1,8 +1,8 @@
 """Components on a node beside a kubelet, made as a daemon makes them."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -69,7 +69,7 @@ def component_of(kernel: Kernel, kind: type[Kind]) -> Kind:
 
 def with_settings(kernel: Kernel, **settings: Any) -> None:
     """Have other *settings* in force in *kernel*."""
-    kernel.settings = replace(kernel.settings, **settings)
+    kernel.settings = dataclasses.replace(kernel.settings, **settings)
 
 
 @contextmanager

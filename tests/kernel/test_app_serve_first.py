@@ -3,11 +3,11 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.component import Gpus
 from nodetopo.components.gpus.plugins import PluginSet

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.kernel.events import EXPIRY_S, NodeEvent, PodEvent, PodEventPublisher
 from tests.kubeapi.fake_events import FakeEvents, serving

@@ -4,10 +4,10 @@ import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.check_terms import OverridesFile
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference

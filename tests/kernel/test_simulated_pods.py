@@ -1,11 +1,11 @@
 """Pods of the demo: placed by the device plugin, known to this process alone."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.sizes import admitted_sizes
 from nodetopo.checks.engine import evaluate

@@ -1,11 +1,11 @@
 """An API server with one Node, and NodeFeatures: as much of server-side apply as labels need."""
 
+import dataclasses
 import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 Reply = tuple[int, dict[str, Any]]
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeApi:
     """The Node's state, what to refuse, and what was asked.
 
@@ -36,16 +36,16 @@ class FakeApi:
 
     node: str = "gpu-1"
     uid: str = "uid-1"
-    labels: dict[str, str] = field(default_factory=dict)
-    owners: dict[str, set[str]] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    owners: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
     version: int = 1
     fail_with: tuple[int, Mapping[str, str]] | None = None
     lose_with: int | None = None
     features: FakeFeatures | None = None
-    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    patches: list[dict[str, str]] = field(default_factory=list)
-    reads: list[dict[str, str]] = field(default_factory=list)
+    pods: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    patches: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    reads: list[dict[str, str]] = dataclasses.field(default_factory=list)
 
     def set_by(self, manager: str, labels: Mapping[str, str]) -> None:
         """Have another program own *labels*."""

@@ -1,10 +1,10 @@
 """An API server that takes Events, by server-side apply or created."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.kubeapi.fake_api_server import kubeconfig
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeEvents:
     """The Events, how each write is answered, and what was asked.
 
@@ -25,11 +25,11 @@ class FakeEvents:
         details: more of the object that every write is answered with.
     """
 
-    stored: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stored: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     answer_with: tuple[int, Mapping[str, str]] | None = None
-    writes: list[dict[str, Any]] = field(default_factory=list)
-    queries: list[dict[str, str]] = field(default_factory=list)
-    details: Mapping[str, Any] = field(default_factory=dict)
+    writes: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    queries: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def apply(self, path: str, query: dict[str, str], body: dict[str, Any]) -> int:
         """Return the status of a write."""

@@ -1,13 +1,13 @@
 """An API server that lists: Nodes and other objects, a page at a time."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kubeapi.fake_api_server import FakeApi
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeLists(FakeApi):
     """What there is to list, and what was asked.
 
@@ -18,10 +18,10 @@ class FakeLists(FakeApi):
         asked: path and query of every request, in order.
     """
 
-    lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    forbidden: set[str] = field(default_factory=set)
+    lists: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
+    forbidden: set[str] = dataclasses.field(default_factory=set)
     expires_after: int | None = None
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, str]]] = dataclasses.field(default_factory=list)
 
     def answer(
         self, method: str, path: str, query: dict[str, str], body: Mapping[str, Any]

@@ -1,12 +1,12 @@
 """NodeFeature objects of an API server, applied as a schema-less map of labels is."""
 
+import dataclasses
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeFeatures:
     """The objects by path, and who owns their labels.
 
@@ -15,9 +15,9 @@ class FakeFeatures:
         writes: bodies of all that were applied, in order.
     """
 
-    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    owners: dict[str, dict[str, set[str]]] = field(default_factory=dict)
-    writes: list[Mapping[str, Any]] = field(default_factory=list)
+    objects: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    owners: dict[str, dict[str, set[str]]] = dataclasses.field(default_factory=dict)
+    writes: list[Mapping[str, Any]] = dataclasses.field(default_factory=list)
     version: int = 1
 
     def answer(

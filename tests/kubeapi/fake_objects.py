@@ -1,9 +1,9 @@
 """An API server with objects of any kind: as much of server-side apply as whole fields need."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ _CREATES = 201
 _MISSING: Any = object()
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeObjects(Api):
     """The objects by path, who owns which of their fields, and what was asked.
 
@@ -29,12 +29,12 @@ class FakeObjects(Api):
         asked: method and path of every request, in order.
     """
 
-    objects: dict[str, Object] = field(default_factory=dict)
-    owners: dict[str, dict[Leaf, set[str]]] = field(default_factory=dict)
+    objects: dict[str, Object] = dataclasses.field(default_factory=dict)
+    owners: dict[str, dict[Leaf, set[str]]] = dataclasses.field(default_factory=dict)
     fail_with: int | None = None
-    refuse: dict[str, int] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
-    _uids: Iterator[int] = field(default_factory=lambda: count(1))
+    refuse: dict[str, int] = dataclasses.field(default_factory=dict)
+    asked: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    _uids: Iterator[int] = dataclasses.field(default_factory=lambda: count(1))
 
     @property
     def host(self) -> str:

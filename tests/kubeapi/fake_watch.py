@@ -1,10 +1,10 @@
 """An API server that is watched: one Node, its versions, and what can go wrong with a watch."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tests.kubeapi.fake_api_server import kubeconfig
 POLL_S = 0.01
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeWatch:
     """The Node, its history, and what was asked.
 
@@ -30,17 +30,17 @@ class FakeWatch:
     """
 
     node: str = "gpu-1"
-    labels: dict[str, str] | None = field(default_factory=dict)
+    labels: dict[str, str] | None = dataclasses.field(default_factory=dict)
     version: int = 7
-    history: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    history: list[tuple[int, dict[str, Any]]] = dataclasses.field(default_factory=list)
     oldest: int = 0
     refuse_with: tuple[int, Mapping[str, str]] | None = None
     lines: Sequence[bytes] | None = None
-    queries: list[dict[str, str]] = field(default_factory=list)
-    accepted: list[str] = field(default_factory=list)
+    queries: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    accepted: list[str] = dataclasses.field(default_factory=list)
     open: int = 0
     epoch: int = 0
-    changed: threading.Lock = field(default_factory=threading.Lock)
+    changed: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def label(self, **labels: str) -> None:
         """Set labels of the Node; an underscore stands for a dot."""

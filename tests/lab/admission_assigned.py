@@ -1,8 +1,9 @@
 """The same node as PodResources tells of it, without a look at the kubelet's state files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import AssignedDevices, AssignedMemory, Container, ContainerKind, Pod

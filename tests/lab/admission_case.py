@@ -1,8 +1,9 @@
 """One case for the kubelet's managers and for ours: a machine, settings and what happens to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.pod import Container, ContainerKind, Pod
@@ -14,8 +15,7 @@ _MEMORY_MIB = 1024
 """Reserved for the system, all of it on the first NUMA node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One device.
 
     Attributes:
@@ -28,8 +28,7 @@ class Device:
     healthy: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """What the real managers and ours are both given.
 
     Attributes:

@@ -1,8 +1,10 @@
 """Where our verdicts and the kubelet's differ, and the smallest case in which they do."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import PodAdmission, admit
 from nodetopo.model.pod import Pod
@@ -14,8 +16,7 @@ _See = Callable[[Case, Mapping[str, Any], Sequence[Pod]], Snapshot]
 _CanSee = Callable[[Mapping[str, Any], Sequence[Pod]], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """One pod on which we and the kubelet disagree.
 
     Attributes:

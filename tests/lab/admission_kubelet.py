@@ -5,9 +5,10 @@ import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.kubelet_state import (
@@ -30,8 +31,7 @@ from tests.lab.namespace import KUBELET_DIR, unshare_flags
 _TIMEOUT_S = 1200.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of one case.
 
     Attributes:

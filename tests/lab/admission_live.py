@@ -1,9 +1,11 @@
 """A node of the lab that is asked about pods by us and by its whole, real kubelet."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.cli.admit import preference
@@ -23,8 +25,7 @@ from tests.lab.pods import GPU, with_containers
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What became of a pod.
 
     Attributes:

@@ -1,8 +1,10 @@
 """Made-up machines for the kubelet's managers, of every shape that alignment depends on."""
 
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.numa import CpuSet, CpuTopology, HugePages, NumaNode, Socket
 
@@ -13,8 +15,7 @@ _NEAR, _FAR = (11, 12), (21, 32)
 """Distances within a socket and beyond, as firmware tells them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(Struct, frozen=True):
     """One core and the cache that it shares."""
 
     node: int
@@ -23,8 +24,7 @@ class Core:
     cache: int
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """One machine.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Random cases: settings, devices and pods that come and go."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from tests.lab.admission_case import GPU, NIC, Case, Device

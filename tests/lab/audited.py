@@ -1,7 +1,9 @@
 """A node of the lab whose pods our loops measure and explain, with the rights that are deployed."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.audit.alignment.loop import AlignmentLoop
 from nodetopo.components.audit.alignment.measure import measured
@@ -22,8 +24,7 @@ from tests.lab.deployment import BASE
 from tests.lab.machine_node import Node
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedNode:
+class AuditedNode(Struct, frozen=True):
     """A node, and what our loops say of its pods."""
 
     cluster: Cluster

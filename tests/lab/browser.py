@@ -5,6 +5,7 @@ descriptor 3 and writes answers and events to descriptor 4, each a JSON document
 """
 
 import base64
+import dataclasses
 import json
 import os
 import select
@@ -13,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _QUIET_S = 0.3
 """After the end of a page's loading: what it might still ask for, or complain of."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Page:
     """What became of a page.
 
@@ -45,7 +45,7 @@ class Page:
     png: bytes
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Browser:
     """One running browser."""
 
@@ -53,7 +53,7 @@ class Browser:
     answers: int
     _count: int = 0
     _rest: bytes = b""
-    _events: list[dict[str, Any]] = field(default_factory=list)
+    _events: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def look(
         self,

@@ -2,8 +2,9 @@
 
 import base64
 import json
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 
@@ -11,8 +12,7 @@ FILE = "kubelet_internal_checkpoint"
 """In the device plugins' directory (kubelet 1.36 pkg/kubelet/cm/devicemanager/manager.go)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """The devices of one resource that one container holds.
 
     Attributes:
@@ -28,8 +28,7 @@ class Held:
     answer: pb.ContainerAllocateResponse
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """What the file held when it was read.
 
     Attributes:

@@ -6,12 +6,12 @@
 """
 
 import argparse
+import dataclasses
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.lab.api import Object
@@ -49,7 +49,7 @@ def plan(kubelet: int, agent: int, seed: int) -> tuple[Blow, ...]:
     return tuple(blows)
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Churn:
     """Pods that come and go on *node*, which must have no others, while parts of it crash.
 
@@ -64,10 +64,10 @@ class Churn:
     node: Node
     choices: random.Random
     admitted: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = dataclasses.field(default_factory=Counter)
     _made: int = 0
     _gpus: frozenset[str] = frozenset()
-    _held: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _held: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def start(self) -> None:
         """Wait for the daemon on the idle node, and remember which GPUs there are."""

@@ -7,10 +7,10 @@ import socket
 import urllib.error
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
 
 from tests.lab import deployment
 from tests.lab.api import Api, ApiError
@@ -74,8 +74,7 @@ def _is_bound(to: socket.socket, address: str | tuple[str, int]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alpha:
+class Alpha(Struct, frozen=True, kw_only=True):
     """What of Kubernetes differs from its defaults.
 
     Attributes:

@@ -8,9 +8,10 @@ some milliseconds instead of a second.
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+from msgspec import Struct
 
 from tests.lab.build import binaries
 from tests.lab.release import chosen
@@ -21,8 +22,7 @@ _WAIT_S = 60.0
 """A claim that cannot be met may take seconds: the search is exhaustive."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocated:
+class Allocated(Struct, frozen=True, kw_only=True):
     """One device of an allocation."""
 
     request: str
@@ -31,8 +31,7 @@ class Allocated:
     device: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatorBench:
+class AllocatorBench(Struct, frozen=True, kw_only=True):
     """What pods cost the allocator on nodes that are alike and empty.
 
     CPU seconds are those of the program, all threads and garbage collection.

@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.fake_nvml.build import c_compiler
 from tests.lab.toolchain import go_command
@@ -26,8 +27,7 @@ def user_cache() -> Path:
     return Path(base) / "nodetopo"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoPrograms:
+class GoPrograms(Struct, frozen=True, kw_only=True):
     """The programs of one Go module of this repository, which pins what they are made of.
 
     Attributes:

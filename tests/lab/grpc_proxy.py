@@ -7,12 +7,12 @@ one that can be told to fail.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
+from msgspec import Struct
 
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
 from nodetopo.deviceplugin.pb import deviceplugin_pb2_grpc as service
@@ -26,8 +26,7 @@ _THREADS = 4
 """One holds the kubelet's ListAndWatch, one its calls; Register is a call of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """One GetPreferredAllocation call for one container, ids in ascending order.
 
     Attributes:

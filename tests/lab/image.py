@@ -8,6 +8,7 @@ What differs from the real image: Python is Debian's 3.13 and not the one that D
 compiles, and the layers have no manifest. It takes root: for mounts, and for Debian's scripts.
 """
 
+import dataclasses
 import os
 import shlex
 import shutil
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -44,7 +44,7 @@ _OF_THE_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Tree:
     """The file system and the settings of a stage.
 
@@ -58,10 +58,10 @@ class Tree:
     """
 
     layers: tuple[Path, ...]
-    environment: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    entrypoint: list[str] = field(default_factory=list)
-    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    entrypoint: list[str] = dataclasses.field(default_factory=list)
+    command: list[str] = dataclasses.field(default_factory=list)
     directory: str = "/"
 
     def mounting(self, place: Path, upper: Path) -> str:

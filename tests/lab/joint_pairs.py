@@ -9,6 +9,7 @@ several machines, and with the specs of the pods besides.
 """
 
 import argparse
+import dataclasses
 import json
 import logging
 import shlex
@@ -17,7 +18,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from random import Random
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.rdma.companion import HcaCompanion
@@ -90,8 +91,7 @@ class Kind(StrEnum):
     HCA = "hca"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(Struct, frozen=True, kw_only=True):
     """What one pod got.
 
     Attributes:
@@ -109,11 +109,11 @@ class Admitted:
     possible: int
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Run:
     """The pods of one run, and how the guesses about them turned out."""
 
-    pods: list[Admitted] = field(default_factory=list)
+    pods: list[Admitted] = dataclasses.field(default_factory=list)
     rejected: int = 0
     guesses: int = 0
 

@@ -1,17 +1,16 @@
 """What a simulated node's kubelet is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from msgspec import Struct, field
 
 _SYSTEM_MEMORY_MIB = 500
 _EVICTION_MEMORY_MIB = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policies:
+class Policies(Struct, frozen=True, kw_only=True):
     """The settings that decide alignment, spelled as the kubelet spells them."""
 
     topology: str = "single-numa-node"

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 MAIN = "config.yaml"
@@ -84,8 +84,7 @@ _FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """Files below ``/var/lib/kubelet``, and flags."""
 
     files: Mapping[str, str]

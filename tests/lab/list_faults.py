@@ -5,6 +5,7 @@ moment of an admission, and prints how often a device went to two pods.
 """
 
 import argparse
+import dataclasses
 import os
 import random
 import signal
@@ -13,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
@@ -62,7 +62,7 @@ READ_S = 0.02
 """Pause between lists of the reading loop, shorter than that of any loop of the daemon."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Ending:
     """A pod's preStop hook, which asks here and waits until the test lets the pod end.
 
@@ -71,8 +71,8 @@ class Ending:
     """
 
     port: int = 0
-    has_begun: threading.Event = field(default_factory=threading.Event)
-    may_end: threading.Event = field(default_factory=threading.Event)
+    has_begun: threading.Event = dataclasses.field(default_factory=threading.Event)
+    may_end: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     @contextmanager
     def serving(self) -> Iterator["Ending"]:
@@ -137,7 +137,7 @@ def held(pods: Sequence[Pod], resource: str) -> Counter[str]:
     )
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Stalls:
     """Our plugin of five devices, with lookups, in a process whose loops list all the time.
 
@@ -153,7 +153,7 @@ class Stalls:
     ending: Ending | None = None
     lookups: int = 0
     numa: NumaReport = NumaReport.NONE
-    resumed: list[threading.Timer] = field(default_factory=list)
+    resumed: list[threading.Timer] = dataclasses.field(default_factory=list)
 
     def stop_at(self, moment: str) -> None:
         """Stop the kubelet if it is to be stopped at this moment."""

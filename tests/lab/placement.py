@@ -6,9 +6,10 @@ by brute force, and both must be what the real kubelet recorded.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.snapshot import Snapshot
@@ -20,8 +21,7 @@ BOTH = (0, 1)
 REJECTED = "TopologyAffinityError"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """What the kubelet asked us for one container, and what we answered."""
 
     available: Gpus
@@ -30,8 +30,7 @@ class Offer:
     answer: Gpus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """What became of one job.
 
     Attributes:
@@ -46,22 +45,19 @@ class Turn:
     given: tuple[Gpus, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """More free GPUs on *nodes* than needed: the kubelet offers those."""
 
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(Struct, frozen=True):
     """As many free GPUs on *nodes* as needed: the kubelet takes them and does not ask."""
 
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopUp:
+class TopUp(Struct, frozen=True):
     """Fewer: it takes those, then asks for the rest with those as must-include."""
 
     nodes: tuple[int, ...]
@@ -72,8 +68,7 @@ Fate = tuple[Step, ...] | str
 """One step for each container, init containers first; or the reason of the rejection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A pod and what the kubelet does with it (1.36 devicemanager, devicesToAllocate).
 
     Attributes:

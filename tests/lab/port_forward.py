@@ -1,9 +1,9 @@
 """Connections into a pod by way of its kubelet, as ``kubectl port-forward`` makes them."""
 
 import ssl
-from dataclasses import dataclass
 
 import websocket
+from msgspec import Struct
 
 from tests.lab.machine_node import Node
 
@@ -14,8 +14,7 @@ message of each is the number of the port (kubelet portforward/websocket.go)."""
 _TIMEOUT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortForward:
+class PortForward(Struct, frozen=True, kw_only=True):
     """One port of a pod."""
 
     url: str

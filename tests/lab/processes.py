@@ -6,8 +6,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.lab.waiting import LabFailure, tail
 
@@ -18,8 +19,7 @@ _NO_PROXY = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 _STOP_ALL_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A started program; it leads a process group of its own."""
 
     name: str

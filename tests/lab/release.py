@@ -12,17 +12,17 @@ copy of ``tests/lab/go`` without the sources that the release's tag leaves out, 
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.model import kubernetes
 
 VARIABLE = "NODETOPO_LAB_KUBERNETES"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(Struct, frozen=True, kw_only=True):
     """One of them.
 
     Attributes:

@@ -1,12 +1,12 @@
 """A node's container runtime: Kubernetes' in-memory one, and what the kubelet asked it for."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf.wrappers_pb2 import StringValue
+from msgspec import Struct
 
 from tests.lab.processes import Processes, Program
 from tests.lab.waiting import wait_for
@@ -14,8 +14,7 @@ from tests.lab.waiting import wait_for
 _STOP = "/runtime.v1.RuntimeService/StopContainer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
+class Created(Struct, frozen=True, kw_only=True):
     """One container as the kubelet asked for it: what its program would see of devices.
 
     Attributes:

@@ -4,10 +4,10 @@
 """
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -33,7 +33,7 @@ LIST_S = 30.0
 """Longest wait for a list in a test, which must not depend on how busy the machine is."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Call:
     """One GetPreferredAllocation: whose it was found to be, and in how many seconds."""
 
@@ -42,13 +42,13 @@ class Call:
     took_s: float
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class StaticPods:
     """A kubelet with our plugins, and the pods that its directory of manifests names."""
 
     kubelet: LoneKubelet
     requesters: Requesters
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Call] = dataclasses.field(default_factory=list)
 
     @property
     def socket(self) -> Path:

@@ -6,10 +6,10 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lab.admission_assigned import is_told, told
 from tests.lab.admission_case import Case

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec import Struct, field
 
 from tests.lab.prometheus import ALERTS, promtool
 
@@ -34,8 +34,7 @@ BUILD = series("nodetopo_build_info", 1, version="1")
 UP = series("up", 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One alert.
 
     Attributes:

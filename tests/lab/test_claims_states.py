@@ -6,12 +6,13 @@ free set, and its NICs and CPUs are on a NUMA node of its GPUs if an equally goo
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.machines.bundled import machine
@@ -71,8 +72,7 @@ MACHINES: Mapping[str, Snapshot] = {
 """Machines by what their NICs and NUMA nodes are like."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """What is published of a machine, and what places its devices have."""
 
     snapshot: Snapshot

@@ -6,12 +6,13 @@ and the same claims before that one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.dra.devices import HELD, Conditions
 from nodetopo.components.dra.form import Form
@@ -68,8 +69,7 @@ _FORMS = {
 NUMA node are held by pods with a device plugin."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One stream of claims.
 
     Attributes:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -34,7 +34,7 @@ class Watched:
 
     away_s: float = 0.0
     away: int = 0
-    _since: float | None = field(default=None, repr=False)
+    _since: float | None = None
 
     def note(self, now: float, *, is_complete: bool) -> None:
         """Take one look at the list."""

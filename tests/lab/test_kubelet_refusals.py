@@ -3,11 +3,11 @@
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.components.audit.catalogue import rule

@@ -8,10 +8,10 @@ is also what pods get.
 import ssl
 import urllib.error
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Verdict

@@ -1,9 +1,9 @@
 """What we make of a kubelet's files and flags, and what the kubelet itself makes of them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.model.kubelet import KubeletMetrics, KubeletSettings

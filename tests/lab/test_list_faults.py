@@ -5,10 +5,10 @@ that finds an ended pod rebuilds the reservations from the records
 (docs/internals/kubelet-list.md).
 """
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.lab
 STALL_S = 0.3
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class ToyAnswers:
     """Answers Allocate at once, or when the test says so.
 
@@ -52,8 +52,8 @@ class ToyAnswers:
         numa: of the plugin's protocol.
     """
 
-    may_answer: threading.Event = field(default_factory=threading.Event)
-    is_asked: threading.Event = field(default_factory=threading.Event)
+    may_answer: threading.Event = dataclasses.field(default_factory=threading.Event)
+    is_asked: threading.Event = dataclasses.field(default_factory=threading.Event)
     numa: NumaReport = NumaReport.NONE
 
     def look(self) -> None:

@@ -1,10 +1,10 @@
 """The CDI specification that ours writes, held against that of NVIDIA's device plugin v0.19.0."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.deviceplugin.cdi_hooks import ENABLE_COMPAT, KEEP_NODES
 from tests.deviceplugin.driver_tree import know
@@ -27,8 +27,7 @@ _CASES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Specs:
+class Specs(Struct, frozen=True, kw_only=True):
     """What both wrote for the same machine."""
 
     theirs: Mapping[str, Any]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from tests.lab.nvidia.cases import CASES, Case
@@ -13,8 +13,7 @@ from tests.lab.nvidia.desk import Answer, Desk, Kubelet
 pytestmark = pytest.mark.lab
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What one plugin did: its lists, and what it handed over for some devices of each."""
 
     resources: set[str]
@@ -22,8 +21,7 @@ class Seen:
     answers: Mapping[tuple[str, ...], Answer | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """Both plugins under one configuration."""
 
     case: Case

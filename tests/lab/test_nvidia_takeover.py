@@ -1,12 +1,12 @@
 """NVIDIA's device plugin and ours one after the other, and both at once, under a real kubelet."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from msgspec import Struct
 
 from tests.deploy.kustomize import render
 from tests.lab.cluster import Cluster
@@ -30,8 +30,7 @@ _SLICED = Case(
 ).config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """A node with both plugins, neither started."""
 
     pods: Any

@@ -1,8 +1,7 @@
 """What the cluster sees of a node: its GPUs and its labels."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.outputs.node import NodeLabelPublisher

@@ -3,10 +3,10 @@
 import copy
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import CATALOGUE
 from nodetopo.components.labels.outputs.node import NodeLabelPublisher

@@ -5,9 +5,9 @@ admitted twice here.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.rules.kubelet.known_bugs import BUGS
 from nodetopo.model.gpu import Gpu

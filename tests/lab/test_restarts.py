@@ -1,8 +1,7 @@
 """Deaths of the kubelet and of the agent, and what must survive them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.machines.bundled import machine

@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.components.zones.loop import ZonesLoop
 from nodetopo.components.zones.node_resource_topology import fingerprint
@@ -27,8 +27,7 @@ GIB = 1 << 30
 FINGERPRINT = "nodeTopologyPodsFingerprint"
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """A node and the loop that publishes its zones."""
 
     at: ZonedNode

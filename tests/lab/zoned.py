@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.zones.loop import ZonesLoop, configured_zones_loop
 from nodetopo.components.zones.observed import ANNOTATION
@@ -26,8 +27,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _NAME = "zones"
 
 
-@dataclass(frozen=True, slots=True)
-class ZonedNode:
+class ZonedNode(Struct, frozen=True):
     """A node, and what is published of it."""
 
     cluster: Cluster

@@ -1,9 +1,9 @@
 """From a description to texts, through the real library bindings, to the bundled snapshot."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines import bundled
 from nodetopo.model.snapshot import Snapshot

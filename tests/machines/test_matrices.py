@@ -1,10 +1,10 @@
 """What `topo matrix` prints of composed machines, beside what nvidia-smi printed of such ones."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec import Struct, field
 
 from nodetopo.cli.output import style
 from nodetopo.cli.topo.rows import text
@@ -25,8 +25,7 @@ from tests.compose import (
 from tests.compose.machine import Machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class Printed(Struct, frozen=True, kw_only=True):
     """A machine, and its matrix as it is printed, blanks aside.
 
     Attributes:

@@ -1,10 +1,10 @@
 """Parts that none of the stored machines has: made into a machine here, and found by the agent."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import ConfidentialCompute
 from nodetopo.model.hca import Hca, HcaKind, NetDevice

@@ -1,8 +1,7 @@
 """Which file defines a CDI device."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.cdi import CdiFault, CdiRegistry, CdiSpec
 

@@ -1,13 +1,14 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from nodetopo import model
 from nodetopo.errors import DecodeError
@@ -171,7 +172,8 @@ def test_a_time_in_another_format_is_refused(time: str) -> None:
 def test_records_have_no_quoted_types_of_fields() -> None:
     """The decoder uses the type of a field as it stands in the class."""
     modules = [import_module(f"nodetopo.model.{it.name}") for it in iter_modules(model.__path__)]
-    records = [it for module in modules for it in vars(module).values() if is_dataclass(it)]
+    names = [it for module in modules for it in vars(module).values()]
+    records = [it for it in names if isinstance(it, type) and issubclass(it, Struct)]
     assert len(records) > 40
     assert not [field for it in records for field in fields(it) if isinstance(field.type, str)]
 

@@ -1,8 +1,7 @@
 """The QoS class against the kubelet's rules, corner cases included."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.pod import Container, ContainerKind, Pod
 from nodetopo.model.qos import (

@@ -10,9 +10,11 @@ Where NCCL goes on and ignores something, :func:`read` notes it, since a file th
 nobody reads is wrong as well.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 MAX_STR_LEN = 255
 """The size of the buffers; a name or a value is full when index 254 is written."""
@@ -98,14 +100,14 @@ class RefusedError(Exception):
     """NCCL would end with an error."""
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Node:
     """An element that NCCL kept."""
 
     tag: str
     attributes: dict[str, str]
     kind: str
-    children: list["Node"] = field(default_factory=list)
+    children: list["Node"] = dataclasses.field(default_factory=list)
 
     def every(self) -> Iterator["Node"]:
         """Yield it and all below, in the order of the file."""
@@ -114,8 +116,7 @@ class Node:
             yield from child.every()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Struct, frozen=True, kw_only=True):
     """What NCCL has of a file.
 
     Attributes:

@@ -1,11 +1,11 @@
 """What to set for which release, and what not."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine, names

@@ -1,9 +1,9 @@
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.model.codec import decode

@@ -1,8 +1,7 @@
 """NCCL's paths of devices that need a rule of their own."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Mig
 from nodetopo.model.hca import DataDirect, Hca, HcaKind

@@ -1,10 +1,10 @@
 """Virtual machines at their places on the host, by NCCL's own rules of reading the file."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError
 from nodetopo.machines.bundled import machine, names
@@ -341,7 +341,7 @@ def test_the_same_snapshot_twice_changes_nothing() -> None:
 
 def _with_hca(snapshot: Snapshot, at: int, **changes: object) -> Snapshot:
     hcas = list(snapshot.hcas or ())
-    hcas[at] = replace(hcas[at], **changes)  # type: ignore[arg-type]
+    hcas[at] = replace(hcas[at], **changes)
     return replace(snapshot, hcas=tuple(hcas))
 
 
@@ -401,7 +401,7 @@ def test_a_node_guid_on_another_card_is_a_contradiction() -> None:
 
 def _with_gpu(snapshot: Snapshot, at: int, **changes: object) -> Snapshot:
     gpus = list(snapshot.gpus)
-    gpus[at] = replace(gpus[at], **changes)  # type: ignore[arg-type]
+    gpus[at] = replace(gpus[at], **changes)
     return replace(snapshot, gpus=tuple(gpus))
 
 

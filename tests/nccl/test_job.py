@@ -1,11 +1,11 @@
 """The variables of containers: exact values, and every reason to leave one out."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.hca import Hca, HcaKind, HcaPort, LinkLayer

@@ -1,6 +1,6 @@
 """What NCCL makes of HCAs: ports, functions of one card, virtual functions, Data Direct."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.hca import DataDirect, Hca, HcaKind, LinkLayer
 from nodetopo.model.pci import PciAddress

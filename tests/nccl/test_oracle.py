@@ -1,11 +1,11 @@
 """Random machines: NCCL's types against a second, much smaller way to find them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations, permutations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -148,8 +148,8 @@ def _moved(snapshot: Snapshot) -> Snapshot:
 
     return replace(
         snapshot,
-        gpus=tuple(replace(one, **place(one)) for one in snapshot.gpus),  # type: ignore[arg-type]
-        hcas=tuple(replace(one, **place(one)) for one in snapshot.hcas or ()),  # type: ignore[arg-type]
+        gpus=tuple(replace(one, **place(one)) for one in snapshot.gpus),
+        hcas=tuple(replace(one, **place(one)) for one in snapshot.hcas or ()),
         nvlinks=tuple(replace(link, peer=other(link.peer)) for link in snapshot.nvlinks or ()),
     )
 

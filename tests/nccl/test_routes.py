@@ -1,8 +1,7 @@
 """NCCL's path types on machines small enough to follow its source by hand."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, NvidiaDriver
 from nodetopo.model.hca import Hca

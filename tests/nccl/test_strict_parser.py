@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.machines.bundled import machine, names

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.machines.bundled import machine, names

@@ -7,8 +7,9 @@ the first one waits for caches to fill. Builds what is missing; progress goes to
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from tests.lab.api import Api
 from tests.lab.schedulers import fabric
@@ -21,8 +22,7 @@ _RUNS = 10
 _WHAT = "Print where gangs landed under KAI and Kueue, as a Markdown table."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """A gang to be placed, under a name for a person."""
 
     title: str

@@ -1,6 +1,6 @@
 """What every scheduler of the nightly proof is asked to place: pods that start together."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tests.lab.api import Api, Object
 from tests.lab.pods import GPU
@@ -9,8 +9,7 @@ from tests.lab.schedulers import objects
 _PODS = "/api/v1/namespaces/default/pods"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class Gang(Struct, frozen=True, kw_only=True):
     """Pods that start together or not at all.
 
     Attributes:

@@ -8,9 +8,10 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.tools.capture.archive import unpack
@@ -37,8 +38,7 @@ _PCI_IDS = "C 02  Network controller\n"
 """What its library takes names of PCI ids from; it looks for no other file (``PCIDB_PATH``)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class Offered(Struct, frozen=True, kw_only=True):
     """One resource of a plugin.
 
     Attributes:

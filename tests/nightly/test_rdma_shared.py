@@ -8,11 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.components.rdma.pools_file import parse
 from nodetopo.errors import InputError
@@ -27,8 +27,7 @@ _CM = frozenset({"rdma_cm"})
 _MOST = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differs:
+class Differs(Struct, frozen=True, kw_only=True):
     """What differs on a machine.
 
     Attributes:
@@ -70,8 +69,7 @@ MACHINES: Mapping[str, Differs] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """One machine under one file with pools of every selector.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Our zones under the real NodeResourceTopologyMatch: filtered by, and trusted by fingerprint."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import count
 
 import pytest
@@ -51,7 +51,7 @@ SPLIT, ROW = (0, 1, 4, 5), (0, 1, 2, 3)
 TRIES = 4
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass
 class Desk:
     """Two nodes, their zones, and the scheduler.
 

@@ -4,9 +4,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from tests.lab.api import Api, Object
 from tests.lab.processes import Processes
@@ -44,8 +45,7 @@ class Scheduler(Protocol):
         """Return why the gang is not placed; ``None`` if the scheduler has not said so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """A gang whose pods are all bound.
 
     Attributes:

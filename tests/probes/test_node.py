@@ -3,12 +3,13 @@
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.nvml_event import NvmlStatus, NvmlTrouble
 from nodetopo.model.snapshot import Snapshot
@@ -36,8 +37,7 @@ CONFIG = "var/lib/kubelet/config.yaml"
 HEADER = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A machine that a test may change, seen by a daemon and by a newcomer."""
 
     host: Path

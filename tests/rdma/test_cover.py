@@ -3,13 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine, names
 from nodetopo.model.hca import Hca

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.model.hca import Hca, HcaKind, HcaPort
 from nodetopo.model.limits import MAX_HCAS

@@ -1,10 +1,10 @@
 """Which cards of a node are its rails, for whoever asks."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.facts import facts, usable_hcas

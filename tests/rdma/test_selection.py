@@ -1,9 +1,9 @@
 """Which HCAs a pool takes, and why others are left out."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.codec import decode
 from nodetopo.model.hca import Hca, HcaKind

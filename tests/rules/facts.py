@@ -6,9 +6,10 @@ that is read without the input.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.model.snapshot import Snapshot

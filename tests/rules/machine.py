@@ -21,11 +21,12 @@ of the files above, or ``nvml <call>``. Without any single one of them it must n
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.kubeapi.pods import joined
 from nodetopo.model.node import NodeOffer, PlacedDevice
@@ -58,8 +59,7 @@ RECORDS = (
 CALL = "nvml "
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """One directory, without the inputs named in *without*."""
 
     directory: Path

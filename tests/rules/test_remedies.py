@@ -1,10 +1,10 @@
 """A remedy does what its rule asks for, makes no other rule worse, and brings about no bug."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Result, evaluate
 from nodetopo.checks.rule import Rule, Verdict

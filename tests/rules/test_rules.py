@@ -1,9 +1,9 @@
 """Every rule is broken by one machine, holds on another, and never passes without its inputs."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Result, evaluate
 from nodetopo.checks.rule import Severity, Verdict

@@ -1,9 +1,9 @@
 """The HCAs that NCCL would choose for each GPU, and the distances that Data Direct changes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.codec import decode

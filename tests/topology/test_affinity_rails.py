@@ -1,6 +1,6 @@
 """Rails where a node shows them, and groups where it does not."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.hca import DataDirect

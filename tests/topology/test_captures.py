@@ -4,8 +4,9 @@ docs/internals/topology.md lists every difference; this holds them to that list.
 """
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca

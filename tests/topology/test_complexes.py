@@ -4,9 +4,9 @@ The expected flags are those that rdma-core's own ``rdma_topo check`` printed fo
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pci import PciAddress

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import C2c, Fabric, FabricState, Gpu

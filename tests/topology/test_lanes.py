@@ -1,6 +1,6 @@
 """How many lanes GPUs have, and could have."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.pci import PcieLink

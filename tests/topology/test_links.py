@@ -1,7 +1,8 @@
 """NVLinks between pairs on machines where something is missing, hidden or broken."""
 
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, Mig
 from nodetopo.model.nvlink import NvLink, P2pStatus, PeerAccess, PeerKind, ReportedPair
@@ -14,10 +15,7 @@ from tests.strategies import node
 
 def without(snapshot: Snapshot, index: int, **changes: object) -> Snapshot:
     """The machine with *changes* to one GPU."""
-    gpus = tuple(
-        replace(gpu, **changes) if gpu.index == index else gpu  # type: ignore[arg-type]
-        for gpu in snapshot.gpus
-    )
+    gpus = tuple(replace(gpu, **changes) if gpu.index == index else gpu for gpu in snapshot.gpus)
     return replace(snapshot, gpus=gpus)
 
 

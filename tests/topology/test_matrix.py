@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Gpu

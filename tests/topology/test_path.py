@@ -1,10 +1,9 @@
 """nvidia-smi's levels from the PCI tree: what the paths of each source can and cannot tell."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.nvlink import Closeness

@@ -1,8 +1,7 @@
 """Which GPUs are missing."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import NvidiaDriver

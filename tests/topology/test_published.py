@@ -1,8 +1,7 @@
 """Which GPUs and HCAs are behind published devices."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.dra import ClaimedDevice, PublishedDevice

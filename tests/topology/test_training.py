@@ -1,9 +1,9 @@
 """What is made of NVLinks that still train: nothing, wherever links have a say."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Suite, Verdict

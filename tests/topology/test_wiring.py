@@ -1,8 +1,7 @@
 """Which GPUs are modules with wired NVLinks, by each thing that a driver may say of them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Fabric, FabricState, Gpu, NvidiaDriver

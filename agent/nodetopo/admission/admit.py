@@ -19,8 +19,10 @@ compared with the real kubelet in the lab). The story, in the order of the modul
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission import explain
 from nodetopo.admission.beside import Apart, Mates, Occupied, Placed, never_apart, no_mates
@@ -46,8 +48,7 @@ _POD_MANAGERS = "PodLevelResourceManagers"
 """Feature gate, off by default up to 1.37, that pins pods with pod-level resources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerAdmission:
+class ContainerAdmission(Struct, frozen=True, kw_only=True):
     """The answer for one container; empty where the kubelet did not come to it."""
 
     name: str
@@ -65,8 +66,7 @@ class ContainerAdmission:
     why: tuple[str, ...] = ()  # sentences without full stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAdmission:
+class PodAdmission(Struct, frozen=True, kw_only=True):
     """The answer for one pod."""
 
     namespace: str
@@ -94,8 +94,7 @@ class PodAdmission:
     admitted_replicas: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(Struct, frozen=True, kw_only=True):
     """The answers for all pods."""
 
     # policy, scope: of the Topology Manager

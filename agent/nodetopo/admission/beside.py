@@ -5,7 +5,9 @@ no failure: another node takes it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.admission.device_manager import Preference
 from nodetopo.admission.errors import Refusal
@@ -33,8 +35,7 @@ def never_apart(_one: int, _other: int) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
+class Replicas(Struct, frozen=True, kw_only=True):
     """A pod and its replicas after the managers."""
 
     first: PodOutcome  # outcome of the first
@@ -43,8 +44,7 @@ class Replicas:
     refusal: Refusal | None  # of the first that is not admitted, if any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """The answer of the node for one pod and its replicas."""
 
     # Beside the pods before it; where it is only admitted alone, or not at all, on the node without

@@ -8,9 +8,10 @@ pkg/kubelet/cm/cpumanager/topology.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from nodetopo.model.numa import CpuTopology, NumaNode
 
@@ -22,8 +23,7 @@ class NotEnoughCpusError(Exception):
     """The CPUs cannot be taken; carries the kubelet's own words."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuPlace:
+class CpuPlace(Struct, frozen=True):
     """Where one CPU lies; a core is named by its lowest CPU."""
 
     numa: int
@@ -32,14 +32,13 @@ class CpuPlace:
     cache: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuLayout:
+class CpuLayout(Struct, frozen=True, kw_only=True, dict=True):
     """All CPUs of the machine."""
 
     places: Mapping[int, CpuPlace]
     sockets: int  # their number, with or without CPUs
     has_cache_ids: bool = True  # caches are told apart as the kubelet does
-    _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict, repr=False)
+    _members: dict[str, Mapping[int, frozenset[int]]] = field(default_factory=dict)
 
     def members(self, level: str) -> Mapping[int, frozenset[int]]:
         """Return the CPUs of each part of one *level*: numa, socket, core or cache."""
@@ -299,8 +298,7 @@ class _CpuAccumulator:
         return parts
 
 
-@dataclass(slots=True)
-class _Slice:
+class _Slice(Struct):
     """The first *length* items of a list that others can write to, as a slice of Go."""
 
     items: list[int]
@@ -318,8 +316,7 @@ class _Slice:
         return _Slice(items, self.length + 1)
 
 
-@dataclass(slots=True)
-class _Spread:
+class _Spread(Struct):
     """The best spread so far: its nodes, and those that take the remainder."""
 
     balance: float = math.inf

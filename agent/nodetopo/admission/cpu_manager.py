@@ -4,7 +4,9 @@ Semantics of kubernetes 1.36 and 1.37 pkg/kubelet/cm/cpumanager/policy_static.go
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission.cpu_assignment import (
     CpuLayout,
@@ -35,8 +37,7 @@ _MOST_SPREAD = 10
 combinations, which double with each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuOptions:
+class CpuOptions(Struct, frozen=True, kw_only=True):
     """``cpuManagerPolicyOptions``, each by its name there."""
 
     full_pcpus_only: bool = False
@@ -47,11 +48,10 @@ class CpuOptions:
     prefer_align_cpus_by_uncorecache: bool = False
 
 
-_OPTIONS = tuple(CpuOptions.__dataclass_fields__)
+_OPTIONS = tuple(CpuOptions.__struct_fields__)
 
 
-@dataclass(slots=True, kw_only=True)
-class CpuManager:
+class CpuManager(Struct, kw_only=True):
     """The CPUs of one node and who has them."""
 
     layout: CpuLayout

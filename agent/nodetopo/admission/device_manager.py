@@ -6,9 +6,11 @@ width of a request follows from all installed devices, those that are taken or b
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission.errors import MOST_WALKED, Missing, Refusal, check_walk
 from nodetopo.admission.hints import Choices
@@ -39,8 +41,7 @@ def lowest_first(
     return must_include | frozenset(others[: max(size - len(must_include), 0)])
 
 
-@dataclass(slots=True, kw_only=True)
-class Devices:
+class Devices(Struct, kw_only=True):
     """The devices of one resource, and who has them."""
 
     resource: str

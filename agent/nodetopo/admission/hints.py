@@ -5,9 +5,10 @@ A set is an integer with a bit for each node, as in the kubelet, so nodes from 6
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from nodetopo.topology.node_sets import Family, nodes_of
 
@@ -15,8 +16,7 @@ MOST_SHOWN = 1023
 """Hints of one resource that are shown, the narrowest: all of up to ten NUMA nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(Struct, frozen=True):
     """One set of NUMA nodes that a request could be served from."""
 
     mask: int | None  # None for any
@@ -28,8 +28,7 @@ class Hint:
         return None if self.mask is None else nodes_of(self.mask)
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """All hints for one resource."""
 
     fitting: Family  # empty where nothing can serve it

@@ -5,9 +5,11 @@ serves containers alone cannot join a group of several, and a node of a group se
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission.errors import Missing, Refusal, check_walk
 from nodetopo.admission.hints import Choices, Hint, Hints
@@ -30,8 +32,7 @@ from nodetopo.topology.node_sets import (
 _STATIC, _NONE = "Static", "None"
 
 
-@dataclass(slots=True, kw_only=True)
-class MemoryNode:
+class MemoryNode(Struct, kw_only=True):
     """One NUMA node."""
 
     # allocatable, free: kind → bytes
@@ -41,8 +42,7 @@ class MemoryNode:
     cells: tuple[int, ...]  # nodes allocated together with it, itself included
 
 
-@dataclass(slots=True, kw_only=True)
-class MemoryManager:
+class MemoryManager(Struct, kw_only=True):
     """The memory of one node and who has it."""
 
     nodes: dict[int, MemoryNode]  # by id

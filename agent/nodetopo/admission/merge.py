@@ -7,9 +7,10 @@ sets that all lists prefer are looked for first, and only then what sets have in
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+
+from msgspec import Struct
 
 from nodetopo.admission.errors import Missing
 from nodetopo.admission.hints import Choices, Hint, Hints
@@ -36,8 +37,7 @@ _MOST_COMPARED = 200_000
 """Sets whose distances are computed, some seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyManager:
+class TopologyManager(Struct, frozen=True, kw_only=True):
     """The Topology Manager of one node."""
 
     policy: str  # not `none`, which merges nothing

@@ -5,7 +5,8 @@ memorymanager/policy_static.go (getContainerRequestedResources) and devicemanage
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.kubernetes import GIB, MIB, MILLICORES, quantity
 from nodetopo.model.pod import Amounts, Container, ContainerKind, Pod, at_once
@@ -18,8 +19,7 @@ _MEBI = 2
 """The suffix from which on a size is short enough to be written exactly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """The simultaneous requests of a container, or in scope ``pod`` of a whole pod."""
 
     devices: Amounts

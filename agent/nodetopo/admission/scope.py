@@ -5,7 +5,8 @@ memory; then the sum of all requests. A refused pod leaves no trace.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.admission.device_manager import Preference
 from nodetopo.admission.errors import Missing, Refusal
@@ -20,8 +21,7 @@ from nodetopo.topology.node_sets import TooManyError
 _UNALIGNED = Hint(None, preferred=False)
 
 
-@dataclass(slots=True, kw_only=True)
-class ContainerOutcome:
+class ContainerOutcome(Struct, kw_only=True):
     """A container's resources; parts that the kubelet did not reach are empty."""
 
     container: Container
@@ -37,8 +37,7 @@ class ContainerOutcome:
     memory: tuple[HeldMemory, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodOutcome:
+class PodOutcome(Struct, frozen=True, kw_only=True):
     """A pod after the managers."""
 
     node: NodeManagers  # the managers afterwards

@@ -1,7 +1,8 @@
 """Which numbers of a node's devices the kubelet would admit now."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.admission.admit import classed
 from nodetopo.admission.device_manager import lowest_first
@@ -16,8 +17,7 @@ MOST_SIZES = 128
 """Sizes of one resource that are computed; a node has 16 GPUs, or some hundred parts of GPUs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeAdmission:
+class SizeAdmission(Struct, frozen=True, kw_only=True):
     """The answer for a pod whose one container asks for *size* devices, and for nothing else."""
 
     size: int

@@ -1,8 +1,10 @@
 """The managers of a node as its snapshot has them, before any pod is admitted."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission.cpu_manager import CpuManager, cpu_manager_of
 from nodetopo.admission.device_manager import Devices, devices_of
@@ -25,8 +27,7 @@ _FIRST = ("cpu", "memory")
 _Part = TypeVar("_Part")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(Struct, frozen=True, kw_only=True):
     """The requests that fit the node in sum, which the kubelet checks last.
 
     Source: kubernetes 1.36 pkg/kubelet/lifecycle/predicate.go and
@@ -37,8 +38,7 @@ class Room:
     requested: Mapping[str, int]  # of all pods together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeManagers:
+class NodeManagers(Struct, frozen=True, kw_only=True):
     """The managers of one kubelet, changed by each pod that is admitted."""
 
     topology: TopologyManager | None  # None under policy `none`

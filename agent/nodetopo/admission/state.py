@@ -1,7 +1,8 @@
 """The sources of a snapshot: the kubelet's options, and the holdings of active pods."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.admission.errors import Missing
 from nodetopo.model.digits import is_digits
@@ -45,8 +46,7 @@ def number(options: Mapping[str, str] | None, name: str, default: int) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class ActivePods:
+class ActivePods(Struct, frozen=True):
     """The pods that hold resources while others are admitted."""
 
     pods: tuple[Pod, ...] | None  # None where the snapshot knows no pods

@@ -11,9 +11,11 @@ others need be tried.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import Admission, classed, uid_of
 from nodetopo.admission.device_manager import Preference, lowest_first
@@ -214,8 +216,7 @@ class _Search:
         return can_pay
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
+class _Setting(Struct, frozen=True):
     """Other settings of the kubelet."""
 
     place: int  # of the setting that differs, those that give up least first
@@ -244,8 +245,7 @@ def _other_settings(snapshot: Snapshot) -> Iterator[_Setting]:
         yield _Setting(2, text, replace(settings, topology_manager_policy=other))
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """A pod that requests a little more or less than a rejected one."""
 
     pod: Pod
@@ -260,8 +260,7 @@ class Variant:
         return len(self.touched) == 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True):
     """Two variants, the second of the first one's pod."""
 
     first: Variant
@@ -335,8 +334,7 @@ def _with_amounts(pod: Pod, container: Container, amounts: Mapping[str, int]) ->
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breakpoints:
+class Breakpoints(Struct, frozen=True, kw_only=True):
     """The amounts of one resource at which the answer changes, in the unit of requests."""
 
     name: str  # of the resource

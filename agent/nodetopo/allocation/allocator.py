@@ -1,8 +1,9 @@
 """The allocator of whole GPUs: one answer, with its reasons, to every request."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from nodetopo.allocation.engines import engine_for
 from nodetopo.allocation.explain import Explanation
@@ -19,8 +20,7 @@ ALTERNATIVES = 3
 """The number of next best sets in an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Struct, frozen=True, kw_only=True):
     """A set that was not chosen; *lost_at* is the field of :class:`Score` that decided."""
 
     chosen: tuple[str, ...]
@@ -29,8 +29,7 @@ class Alternative:
     lost_at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
+class Allocation(Struct, frozen=True, kw_only=True):
     """The GPUs, MIG devices or replicas to hand out."""
 
     chosen: tuple[str, ...]  # ids in device order; `indices` are the GPUs

@@ -7,8 +7,9 @@ does with its NVB paths (NCCL 2.30 src/graph/paths.cc).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import Facts, Square, reach, tenths
 from nodetopo.allocation.families import Families

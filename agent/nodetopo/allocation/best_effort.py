@@ -7,10 +7,11 @@ kubelet's. tests/bench compares its answers and crashes with the Go library's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import comb, factorial
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.allocation.masks import bits, positions
 from nodetopo.allocation.requests import unknown_gpu
@@ -151,8 +152,7 @@ Option = tuple[int, int]
 still holds the padding, the first does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class BestEffortPlan:
+class BestEffortPlan(Struct, frozen=True):
     """All ways to divide a list.
 
     A list that does not divide evenly is padded at its end, and the padding is kept together

@@ -7,12 +7,14 @@ been built, is solved as the most similar tree; that answer might not be the bes
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import comb
 from operator import add
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.families import Family, highest
@@ -359,8 +361,7 @@ class _GroupCosts:
         return costs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class _Request:
+class _Request(Struct, frozen=True, kw_only=True, order=True):
     """A request to the tree; only *allowed* GPUs can be taken, the terms count all *free* ones."""
 
     free: int

@@ -6,9 +6,10 @@ can cost a set its rank but never raise it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, compress
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca
@@ -71,8 +72,7 @@ The kind is UNKNOWN for a GPU of unknown place, which counts as a separate place
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """The machine as the score sees it; every tuple is by position of the GPU."""
 
     indices: tuple[int, ...]  # NVML's, ascending

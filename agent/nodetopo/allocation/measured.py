@@ -16,10 +16,11 @@ named by its index, UUID or PCI address.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from math import comb, isnan
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.allocation.requests import resolve
 from nodetopo.errors import DecodeError, InputError, closest
@@ -64,18 +65,16 @@ Gpus = frozenset[int]
 """GPU indices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """Measured bandwidths by GPU indices, in 0.1 GB/s, one direction."""
 
     # One hop between two GPUs, from which the model builds rings.
-    pairs: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+    pairs: Mapping[Gpus, int] = field(default_factory=dict)
     # Bus bandwidth of a whole set (nccl-tests), used without any model.
-    sets: Mapping[Gpus, int] = field(default_factory=dict, hash=False)
+    sets: Mapping[Gpus, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One entry of a table as written: *path* is where it stands, *gpus* are names."""
 
     path: str
@@ -83,8 +82,7 @@ class Entry:
     tenths_gb_s: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandwidthTable:
+class BandwidthTable(Struct, frozen=True, kw_only=True):
     """A table that is not yet matched with a machine."""
 
     machine: str | None  # free text

@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb, gcd
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import UNKNOWN, Facts, Place
 from nodetopo.allocation.families import (
@@ -238,8 +240,7 @@ class Packing:
         return greatest(result, constant(1, largest))
 
 
-@dataclass(frozen=True, slots=True)
-class _Jobs:
+class _Jobs(Struct, frozen=True):
     """Jobs of *size* GPUs within *members*, with the values of all jobs, 0.01 GB/s."""
 
     size: int

@@ -1,9 +1,10 @@
 """The operator's choices for placement: a policy and a bandwidth model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.allocation.measured import Measured
 
@@ -95,8 +96,7 @@ def _before_remainder(order: tuple[str, ...]) -> tuple[str, ...]:
     return (*others[:at], *_HCAS, *others[at:])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """A policy and a model; every model uses ``measured``, and ``table`` requires it."""
 
     policy: Policy = Policy.BEST

@@ -9,11 +9,12 @@ rank the sets of one machine. The bandwidth of a set, the first term, has three 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import combinations
 from operator import or_
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
@@ -27,8 +28,7 @@ FARTHEST_STEPS = 5
 """The distance SYS in :attr:`Facts.hca_steps`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(Struct, frozen=True, kw_only=True):
     """The terms of a set."""
 
     degraded: int  # degraded GPUs of the set, fewer are better
@@ -74,7 +74,7 @@ class Score:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the terms as JSON types."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: getattr(self, name) for name in self.__struct_fields__}
         return {**plain, "order": list(self.order)}
 
     def lost_at(self, better: "Score", terms: Sequence[str]) -> str | None:

@@ -1,9 +1,10 @@
 """The terms of one machine for sets given as masks, as integers of which less is better."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, takewhile
+
+from msgspec.structs import replace
 
 from nodetopo.allocation import score as term
 from nodetopo.allocation.bandwidth import (

@@ -8,8 +8,10 @@ nested or disjoint, and every term of a set adds up over them, which is what
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, combinations, groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import Facts
 from nodetopo.allocation.masks import positions
@@ -17,8 +19,7 @@ from nodetopo.allocation.remainder import JOB_WEIGHTS
 from nodetopo.allocation.score import set_value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, kw_only=True, eq=False):
     """A group of two GPUs or more; masks are of positions."""
 
     members: int  # all GPUs of the group

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Claim, Finding, Missing, Rule, Severity, Skip, Verdict
 from nodetopo.checks.waivers import NO_OVERRIDES, Overrides
@@ -20,8 +22,7 @@ _BROKEN: Mapping[Severity, Verdict] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """The result of one rule.
 
     Attributes:
@@ -55,8 +56,7 @@ class Result:
         return "; ".join(part for part in parts if part is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """How many results there are of each kind; a waived one counts as waived only.
 
     Attributes:
@@ -71,8 +71,7 @@ class Summary:
     skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingInputs:
+class MissingInputs(Struct, frozen=True, kw_only=True):
     """Inputs that were not there, all for the same *reasons*.
 
     Attributes:
@@ -86,8 +85,7 @@ class MissingInputs:
     checks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """The results of some rules on one node, or on a cluster (then no *node*), in their order."""
 
     node: str | None

@@ -7,6 +7,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from nodetopo.errors import InputError, closest
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import Hca, HcaPort
@@ -62,8 +64,7 @@ class Suite(StrEnum):
     AUDIT = "audit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One thing that breaks a claim.
 
     The texts may hold names from a machine or from an untrusted file: escape control characters

@@ -1,16 +1,16 @@
 """The owner's overrides for a node: severities of rules, and accepted findings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
+from msgspec import Struct, field
+
 from nodetopo.checks.rule import Finding, Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
+class Waiver(Struct, frozen=True, kw_only=True):
     """A verdict that is accepted for a while.
 
     Attributes:
@@ -33,8 +33,7 @@ class Waiver:
         return f"{self.reason}; until {self.until}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
+class Overrides(Struct, frozen=True, kw_only=True):
     """Overrides of rules by code; the codes are known ones.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import Admission, ContainerAdmission, PodAdmission, admit, to_plain
 from nodetopo.admission.device_manager import Preference, lowest_first

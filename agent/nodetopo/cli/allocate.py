@@ -3,8 +3,9 @@
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocation, Allocator, Alternative
 from nodetopo.allocation.best_effort import BestEffort, PeerPanics
@@ -94,8 +95,7 @@ class DeviceAllocator(Protocol):
         """Return the assessment of a set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """A request of the command line, in device ids."""
 
     snapshot: Snapshot

@@ -1,7 +1,8 @@
 """``nodetopo audit``: checks of settings and pods."""
 
 from argparse import Namespace
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Area
 from nodetopo.cli import alignment, judging, output

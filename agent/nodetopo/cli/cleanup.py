@@ -2,7 +2,8 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, emit, note, progress

@@ -2,8 +2,10 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Missing
 from nodetopo.cli import output, reports
@@ -98,8 +100,7 @@ def _head(cluster: Cluster, *, is_chosen: bool) -> Iterator[str]:
         yield output.clean(f"{topology.name}: {' > '.join(topology.levels) or 'no level'}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """The demands on the cluster."""
 
     topologies: tuple[Topology, ...]

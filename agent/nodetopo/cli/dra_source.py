@@ -1,7 +1,8 @@
 """ResourceSlices and ResourceClaims of the cluster, from the API server or from files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.cli.cluster_source import each_object
 from nodetopo.errors import DecodeError
@@ -34,8 +35,7 @@ def read_objects(name: str, kind: str) -> tuple[Object, ...]:
     return tuple(each_object(name, _READERS[kind], f"a {kind}", read))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(Struct, frozen=True, kw_only=True):
     """The devices and pools that DRA drivers publish in a cluster."""
 
     # The devices that each node reaches, including incomplete pools.

@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from nodetopo.cli import output
 from nodetopo.cli.cluster_source import server
@@ -32,8 +33,7 @@ Rows: TypeAlias = list[tuple[str, ...]]
 _CLAIM, _SLICE = "ResourceClaim", "ResourceSlice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Input:
+class _Input(Struct, frozen=True, kw_only=True):
     """The known state of the cluster; *others* can hold the claim itself, ``None`` is unknown."""
 
     claim: Object

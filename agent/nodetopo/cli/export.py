@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.cli.cluster_source import api, load_nodes
 from nodetopo.cli.output import json_text, note, progress, say, warn

@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.cli.cluster_source import load_nodes, server
 from nodetopo.cli.dra_source import Published, published_in, read_objects

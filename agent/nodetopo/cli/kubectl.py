@@ -10,9 +10,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.cli.flags.support import DEFAULT_NAME
 from nodetopo.cli.kubeconfig import usual_kubeconfig
@@ -76,8 +77,7 @@ options of a command. The exit status is that of the command; 1 may also be kube
 """
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """The options before the command."""
 
     context: str | None = None

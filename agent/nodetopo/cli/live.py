@@ -1,7 +1,9 @@
 """The live node, read once: its hardware, and its state in the kubelet and the API server."""
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.cli.output import progress
 from nodetopo.components.gpus.expected import expected_here
@@ -17,8 +19,7 @@ from nodetopo.probes.nvml.supervisor import NvmlSupervisor
 from nodetopo.tools.capture.raw import RawCapture, capture_raw
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """The node as it was read."""
 
     snapshot: Snapshot

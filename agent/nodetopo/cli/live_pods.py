@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from nodetopo.errors import AgentError
 from nodetopo.kernel.settings.own import KernelSettings

@@ -8,8 +8,9 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import UnreadableError
 from nodetopo.formats.columns import width as width  # noqa: PLC0414 - its users are here
@@ -34,8 +35,7 @@ def table(rows: Iterable[Sequence[str]], *, gap: int = 2, indent: int = 0) -> st
     return "".join(" " * indent + "".join(map(pad, row, widths)).rstrip() + "\n" for row in cleaned)
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(Struct, frozen=True):
     """Colours, or none of them."""
 
     is_on: bool
@@ -186,8 +186,7 @@ _STEERING = re.compile(
 controls, marks of direction, halves of characters, private and unassigned ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """A command's answer: for programs, and as text, long and short."""
 
     plain: Any  # made of JSON's own types

@@ -1,7 +1,8 @@
 """``nodetopo publish``: publish the labels once, or preview the changes."""
 
 from argparse import Namespace
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, emit, note, warn

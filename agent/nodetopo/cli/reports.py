@@ -1,9 +1,10 @@
 """The printed results of checks, for `health`, `audit`, `doctor` and the start page."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import MissingInputs, Report, Result, report_to_plain
 from nodetopo.checks.inputs import listed

@@ -1,8 +1,10 @@
 """The daemon's settings, as flags and the daemon's variables give them to a command."""
 
+import dataclasses
 import os
 from argparse import Namespace
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.cli.kubeconfig import usual_kubeconfig
 from nodetopo.kernel.settings.declare import options
@@ -30,5 +32,5 @@ def resolved(args: Namespace) -> Resolved:
         return resolved_settings
     return replace(
         resolved_settings,
-        settings=replace(resolved_settings.settings, kubeconfig=usual_kubeconfig()),
+        settings=dataclasses.replace(resolved_settings.settings, kubeconfig=usual_kubeconfig()),
     )

@@ -1,6 +1,7 @@
 """What there is to show of the pools of HCAs once the kubelet has the devices."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.plugins import PluginSet
 from nodetopo.components.rdma.answers import given_hcas
@@ -13,8 +14,7 @@ from nodetopo.kernel.target import Target
 from nodetopo.rdma.pairing import Pair, Pairing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyPool:
+class ReadyPool(Struct, frozen=True, kw_only=True):
     """A pool of HCAs that the kubelet has."""
 
     resource: RdmaResource

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocation
 from nodetopo.components.gpus.plugins import PluginSet
@@ -30,8 +31,7 @@ SHOWN_SIZE = 4
 """Devices of the requests that the page shows: half a usual machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyResource:
+class ReadyResource(Struct, frozen=True, kw_only=True):
     """A registered resource."""
 
     resource: Resource
@@ -44,8 +44,7 @@ class ReadyResource:
     preferred: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class Ready(Struct, frozen=True, kw_only=True):
     """The content of the summary."""
 
     target: Target

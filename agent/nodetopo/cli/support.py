@@ -3,10 +3,11 @@
 import platform
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from importlib import metadata
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo import __version__
 from nodetopo.checks.engine import evaluate, report_to_plain
@@ -63,8 +64,7 @@ TIMEOUT_S = 2.0
 """For an answer of the daemon's server, which has everything in memory."""
 
 
-@dataclass(slots=True)
-class _Archive:
+class _Archive(Struct):
     """The collected files, and reasons for missing ones."""
 
     files: dict[str, bytes] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.machines import bundled
 
@@ -10,8 +11,7 @@ FILES = ("FILE", "DIR", "PATH")
 """Metavars of options whose value is a path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """A parser and the words that lead to it, each with a space before: `` topo matrix``."""
 
     path: str

@@ -9,11 +9,11 @@ our choice, and any other set the kubelet's.
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Full, Queue
 from threading import Event, Lock, Thread
 
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 ANSWERS = 32
@@ -31,8 +31,7 @@ QUIET_S = 0.1
 the answer to the kubelet comes first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """A request of the kubelet for a preferred set, and the milliseconds that the answer took."""
 
     available: tuple[str, ...]
@@ -41,8 +40,7 @@ class Asked:
     took_ms: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedAllocation:
+class LoggedAllocation(Struct, frozen=True, kw_only=True):
     """One allocation, for the status page."""
 
     at: datetime  # time of the log line, UTC

@@ -6,9 +6,10 @@ driver's libraries, programs and sockets, and hooks that make the libraries know
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from nodetopo.deviceplugin.cdi import ALL, is_device
 from nodetopo.deviceplugin.cdi_hooks import (
@@ -34,8 +35,7 @@ _FILE_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
+class Roots(Struct, frozen=True, kw_only=True):
     """Paths as seen by the container runtime, in the host's file system."""
 
     driver: Path = Path("/")  # the root of the driver's files
@@ -49,15 +49,14 @@ class Roots:
         return self.hook is not None and CREATE_LINKS in self.hooks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSpec:
+class GpuSpec(Struct, frozen=True, kw_only=True):
     """The specification of GPUs, and its gaps."""
 
     # None if containers would start without a working driver.
-    spec: Spec | None = field(default=None, hash=False)
+    spec: Spec | None = None
     refusal: str | None = None  # why `spec` is None, with a cure
     # UUID of a GPU or MIG device → why it is left out.
-    left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.cdi import OWN_KIND, sibling_kind, written_kind
 from nodetopo.deviceplugin.cdi_hooks import ALL, ENABLE_COMPAT, HookProgram
@@ -42,8 +43,7 @@ _MOST_REASONS = 3
 """Named in a problem, which becomes the message of an Event of 1 KiB at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiSettings:
+class CdiSettings(Struct, frozen=True, kw_only=True):
     """How and where specifications are written.
 
     Raises:
@@ -65,8 +65,7 @@ class CdiSettings:
                 raise InputError(f"{path} is relative", "start it with /")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiReport:
+class CdiReport(Struct, frozen=True, kw_only=True):
     """The devices that containers can get by our specifications."""
 
     # UUIDs defined in the host's file, which a runtime can resolve.

@@ -23,11 +23,11 @@ get devices of one by the other's description. So this plugin yields:
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
 import grpc
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 from nodetopo.deviceplugin import sockets
@@ -55,8 +55,7 @@ MOST_ASKED = 16
 """Sockets that are asked at once; a node has a handful."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompetingPlugin:
+class CompetingPlugin(Struct, frozen=True):
     """Another plugin that serves our resource; *identity* differs after each of its starts."""
 
     path: Path

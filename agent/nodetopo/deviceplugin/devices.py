@@ -3,9 +3,11 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.settings import NumaReport
 from nodetopo.errors import InputError
@@ -32,8 +34,7 @@ _MIG_CALLS = ("nvmlDeviceGetMig", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceG
 """Beginnings of the calls without which a GPU's MIG devices are not all known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginDevice:
+class PluginDevice(Struct, frozen=True, kw_only=True):
     """One device of a resource, as the kubelet sees it."""
 
     # The UUID of the GPU or MIG device; of a replica, followed by `REPLICA` and its number. It

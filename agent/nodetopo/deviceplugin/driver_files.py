@@ -14,8 +14,9 @@ lead out of it.
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.host_files import HostFile, below, is_directory, resolved
 from nodetopo.errors import DecodeError
@@ -82,16 +83,14 @@ _ALWAYS_LINKED = (
 every host has it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HostPath:
+class HostPath(Struct, frozen=True, order=True):
     """A file for containers: *path* there, and *at* on the host, below the driver's root."""
 
     path: str
     at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFiles:
+class DriverFiles(Struct, frozen=True, kw_only=True):
     """The files of a driver that a container needs, each part sorted by path."""
 
     version: str

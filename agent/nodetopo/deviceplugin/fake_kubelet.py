@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread, current_thread
 from time import monotonic, sleep
@@ -22,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import grpc
+from msgspec import Struct
 
 from nodetopo.deviceplugin import settings as defaults
 from nodetopo.deviceplugin import sockets
@@ -35,8 +35,7 @@ from nodetopo.errors import InputError, UnreadableError
 from nodetopo.model.kubernetes import GPU_RESOURCE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceView:
+class ResourceView(Struct, frozen=True, kw_only=True):
     """A resource as the kubelet knows it: the plugin's socket name, and the devices as listed."""
 
     resource: str
@@ -44,8 +43,7 @@ class ResourceView:
     devices: tuple[PluginDevice, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateView:
+class AllocateView(Struct, frozen=True, kw_only=True):
     """An Allocate answer for one container; *device_nodes* are (container, host, access)."""
 
     cdi_devices: tuple[str, ...]

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from nodetopo.deviceplugin.cdi import ALL, KIND
 from nodetopo.deviceplugin.settings import Strategy
 from nodetopo.model.cdi import DIRECTORIES, CdiRegistry, CdiSpec, directory
@@ -72,8 +74,7 @@ class NodeSetup:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
+class HandOver(Struct, frozen=True, kw_only=True):
     """A way to hand devices to containers."""
 
     strategy: Strategy  # for the answer to Allocate

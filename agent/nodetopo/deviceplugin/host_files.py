@@ -9,9 +9,10 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from time import time
+
+from msgspec import Struct
 
 MAX_BYTES = 8 * 1024 * 1024
 """Most bytes read of a file; our files have some KiB for each GPU."""
@@ -27,8 +28,7 @@ _MOST_LINKS = 40
 """On one path, as in the kernel (linux/namei.h, MAXSYMLINKS)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContent:
+class FileContent(Struct, frozen=True, kw_only=True):
     """What a file holds, or why that is not known."""
 
     data: bytes | None = None  # up to a byte more than `MAX_BYTES`; None without a usable file

@@ -1,9 +1,10 @@
 """The device nodes that the host has: where they are, and which. Looked up outside of any RPC."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.host_files import exists, seen
 from nodetopo.deviceplugin.settings import Feature, PluginSettings
@@ -29,8 +30,7 @@ _DRIVERS_OWN = "nvidia"
 _CAPABILITIES = "nvidia-caps"
 
 
-@dataclass(frozen=True, slots=True)
-class HostNodes:
+class HostNodes(Struct, frozen=True):
     """Device nodes of the host."""
 
     root: Path = Path("/")  # the parent of their dev/, as seen by the container runtime

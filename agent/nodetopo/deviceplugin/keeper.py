@@ -1,12 +1,12 @@
 """Keeps a device plugin on the kubelet for each resource that a node offers."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.devices import PluginDevice
@@ -25,8 +25,7 @@ class Served(Protocol):
 S = TypeVar("S", bound=Served)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Servable(Generic[S]):
+class Servable(Struct, Generic[S], frozen=True, kw_only=True):
     """A resource for the kubelet."""
 
     devices: Sequence[PluginDevice]

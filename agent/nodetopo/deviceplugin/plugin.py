@@ -11,12 +11,13 @@ Until the kubelet watches the devices, and where the directory cannot be watched
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from nodetopo.deviceplugin import settings as defaults
@@ -46,16 +47,14 @@ MOST_ABSENCES = 16
 """Times without a kubelet that are remembered; callers look back ten minutes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absence:
+class Absence(Struct, frozen=True, kw_only=True):
     """A time in which no kubelet watched the devices."""
 
     since_s: float  # by the monotonic clock; the first absence begins with the plugin
     until_s: float | None = None  # None while it lasts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginState:
+class PluginState(Struct, frozen=True, kw_only=True):
     """The state of a plugin at one moment."""
 
     is_running: bool  # from `start` to the stop; otherwise an internal error, cured by a restart

@@ -13,9 +13,9 @@ also bound behind the dot, and shown once it answers, so that a visible socket i
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 import grpc
+from msgspec import Struct
 
 from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.pb import pluginregistration_pb2 as pb
@@ -93,8 +93,7 @@ def _is_hidden(server: PluginServer) -> bool:
     return server.path.name.startswith(sockets.HIDDEN)
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(Struct, frozen=True):
     """How a registration ended; *problem* is ``None`` if the kubelet took the resource."""
 
     problem: str | None

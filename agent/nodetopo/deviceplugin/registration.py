@@ -12,7 +12,6 @@ forget the connection: they never notice its end, and count its devices until th
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
@@ -20,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 import grpc
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 from nodetopo.backoff import Backoff
@@ -74,8 +74,7 @@ class Registration(StrEnum):
     BOTH = "both"
 
 
-@dataclass(slots=True)
-class _Accepted:
+class _Accepted(Struct):
     """The registration that the kubelet accepted last."""
 
     since: float  # by the monotonic clock

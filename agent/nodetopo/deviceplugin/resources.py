@@ -8,9 +8,11 @@ are still offered.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import (
     Minors,
@@ -56,34 +58,31 @@ class MigStrategy(StrEnum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class Shared(Struct, frozen=True, kw_only=True):
     """How a resource is shared: the *name* it is offered under, its *replicas* per device."""
 
     name: str
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """The mapping of devices to resources."""
 
     resource: str = GPU_RESOURCE  # of whole GPUs; all others share its domain
     mig: MigStrategy = MigStrategy.NONE
     # By the resource's name without sharing.
-    shared: Mapping[str, Shared] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    shared: Mapping[str, Shared] = field(default_factory=lambda: MappingProxyType({}))
     excluded: tuple[str, ...] = ()  # names of GPUs to leave out (`devices.matches`)
     numa: NumaReport = NumaReport.NUMA  # that the kubelet is given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(Struct, frozen=True, kw_only=True):
     """One resource with all of its devices, lost ones included."""
 
     name: str
     unshared_name: str
     devices: tuple[PluginDevice, ...]
-    gpus: Mapping[str, str] = field(hash=False)  # id of the device → id of its GPU
+    gpus: Mapping[str, str]  # id of the device → id of its GPU
     shared: Shared | None = None  # None where it is not shared
 
     @property
@@ -96,16 +95,14 @@ class Resource:
         return all(name == gpu for name, gpu in self.gpus.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """A reason for not offering a *resource* as configured, or single devices if it is ``None``."""
 
     resource: str | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """A node's offered resources, each with devices, without duplicates."""
 
     resources: tuple[Resource, ...]
@@ -209,8 +206,7 @@ _Unit = tuple[PluginDevice, str]
 """A device of an unshared resource, and the id of its GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
+class _Units(Struct, frozen=True):
     """Make devices of *gpus*, as they are unshared."""
 
     gpus: Sequence[Gpu]

@@ -9,13 +9,13 @@ waited for (:mod:`nodetopo.probes.kubelet.gate`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic, perf_counter
 from typing import Any, Protocol, TypeVar
 
 import grpc
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 from nodetopo.deviceplugin.allocation_log import (
@@ -50,8 +50,7 @@ Prefer = Callable[[Sequence[str], Sequence[str], int], Sequence[str]]
 """(available ids, required ids, size) → the ids to take."""
 
 
-@dataclass(frozen=True, slots=True)
-class InformedPrefer:
+class InformedPrefer(Struct, frozen=True):
     """A preference that depends on a question to the kubelet."""
 
     # (available ids, required ids, size): asks. It has no deadline: a question cannot be taken

@@ -1,8 +1,9 @@
 """Settings of offering devices and handing them over, and time limits of calls."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.cdi import (
     ANNOTATION_PREFIX,
@@ -52,8 +53,7 @@ class NumaReport(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginSettings:
+class PluginSettings(Struct, frozen=True, kw_only=True):
     """Settings of offering one resource's devices and handing them over.
 
     Raises:
@@ -101,8 +101,7 @@ class PluginSettings:
             raise InputError(f"the NCCL directory {self.nccl_hints} is relative", "start it with /")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
+class Deadlines(Struct, frozen=True, kw_only=True):
     """Time limits of the device plugin and the fake kubelet, in seconds."""
 
     # For the choice of a preferred set; after it the kubelet, and every waiting pod, gets any valid

@@ -9,9 +9,11 @@ older one ends first, the newer one loses its stream or nothing at all.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time_ns
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin import sockets
 
@@ -20,8 +22,7 @@ SAME_TIME_NS = 500_000_000
 register again at once when one ends that replaced them all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(Struct, frozen=True):
     """Another instance, by one of its sockets; *stamp_ns* is when the newest one was stamped.
 
     A socket is stamped when it is made, and before it is registered. Until it *has_answered*, it

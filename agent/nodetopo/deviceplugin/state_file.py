@@ -7,11 +7,11 @@ that a start cannot read is read again, and not written to before.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.deviceplugin.host_files import MAX_BYTES, HostFile
 from nodetopo.errors import DecodeError
@@ -38,8 +38,7 @@ def read_boot_id(procfs: Path) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved(Generic[_Content]):
+class Saved(Struct, Generic[_Content], frozen=True, kw_only=True):
     """What a state file has, or why that is not known."""
 
     # None without a file, where it is about something else (another boot), and with a problem.

@@ -6,11 +6,11 @@ latest of many changes when the interval is over.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from threading import Condition, RLock
 from time import monotonic
 
 import grpc
+from msgspec import Struct
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
@@ -21,8 +21,7 @@ UNHEALTHY = "Unhealthy"
 """The kubelet takes every text but ``Healthy`` for unhealthy; this one is by convention."""
 
 
-@dataclass(slots=True)
-class _Watcher:
+class _Watcher(Struct):
     """One stream."""
 
     context: grpc.ServicerContext

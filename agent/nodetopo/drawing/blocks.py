@@ -1,7 +1,8 @@
 """NUMA nodes as blocks side by side, and the frames of sockets that hold several."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.drawing.canvas import BLOCK_GAP, CHIP_H, MARGIN, PAD, ROW, text_width
 from nodetopo.drawing.containment import Branch, BranchKind, containment
@@ -23,8 +24,7 @@ _WIDEST_TEXT = 230
 """A longer list of CPUs is cut where the devices below need no more room; the tooltip has it."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Block:
+class Block(Struct, kw_only=True):
     """One NUMA node: its CPU on top, its devices below."""
 
     branch: Branch
@@ -43,8 +43,7 @@ class Block:
         return self.left + self.width
 
 
-@dataclass(slots=True, kw_only=True)
-class BlockPlan:
+class BlockPlan(Struct, kw_only=True):
     """All blocks, placed, and the heights that they share; y grows downwards.
 
     *cpu_links* counts the NVLinks to the CPU by GPU index.

@@ -1,8 +1,9 @@
 """SVG elements as text: every number rounded, every foreign word cleaned and escaped."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from html import escape
+
+from msgspec import Struct, field
 
 from nodetopo.formats.columns import width
 from nodetopo.formats.harmless import clean
@@ -153,8 +154,7 @@ def number(value: float) -> str:
     return f"{round(value, 1):g}" if abs(value) < 100_000 else str(round(value))
 
 
-@dataclass(slots=True)
-class Canvas:
+class Canvas(Struct):
     """Elements in the order of painting, and the room that they take."""
 
     parts: list[str] = field(default_factory=list)

@@ -1,9 +1,11 @@
 """What contains what: NUMA nodes, host bridges, switches, devices, and parts of devices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.drawing.devices import Device, row_name
 from nodetopo.model.gpu import Gpu, MigInstance
@@ -125,8 +127,7 @@ class BranchKind(StrEnum):
     MIG = "mig"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(Struct, frozen=True, kw_only=True):
     """One place of the tree and all below it, in the order of PCI addresses."""
 
     kind: BranchKind

@@ -1,8 +1,9 @@
 """Title above the picture, legend below it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from nodetopo.drawing import canvas as look
 from nodetopo.drawing.blocks import FRAME_HEAD, Block, BlockPlan
@@ -79,8 +80,7 @@ _LINE = 18
 _MOST_FACT_LINES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One entry of the legend; a filled box, or a line where *fill* is empty."""
 
     text: str

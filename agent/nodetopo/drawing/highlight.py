@@ -1,6 +1,6 @@
 """What of the picture a way between two devices touches."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodetopo.drawing.devices import Device, row_name
 from nodetopo.drawing.hops import hops, slowest
@@ -9,8 +9,7 @@ from nodetopo.model.pci import PciAddress
 from nodetopo.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Highlight:
+class Highlight(Struct, frozen=True, kw_only=True):
     """The ends by row name, and the PCIe places between; empty where nothing is shown."""
 
     ends: frozenset[str] = frozenset()

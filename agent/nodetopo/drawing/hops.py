@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.drawing.containment import TITLE, kinds, roles
 from nodetopo.drawing.devices import Device, link_of, row_name
@@ -24,8 +26,7 @@ _QPI = re.compile(r"\bE[57]-")
 """Xeon E5 and E7, up to Broadwell, have QPI; the Scalable processors after them have UPI."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class Crossing(Struct, frozen=True, kw_only=True):
     """How two NUMA nodes are joined."""
 
     what: str  # in words
@@ -105,8 +106,7 @@ def joined(device: PcieLink | None, port: PcieLink | None) -> PcieLink | None:
 _PORTS = (BridgeKind.ROOT_PORT, BridgeKind.DOWNSTREAM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class Hop(Struct, frozen=True, kw_only=True):
     """One place on the way.
 
     A link belongs to the function at its lower end: a device, or a switch's upstream port.

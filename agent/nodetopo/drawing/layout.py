@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.drawing.canvas import CARD, CHIP_W, GAP, PAPER, text_width
 from nodetopo.drawing.containment import Branch, BranchKind
@@ -28,8 +29,7 @@ _LONGEST_MODEL = 100
 _LAYER = {LinkLayer.INFINIBAND: "IB", LinkLayer.ETHERNET: "Eth"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """One line of a card: a heading, a plain one, or a warning."""
 
     text: str
@@ -144,8 +144,7 @@ def _hca(branch: Branch, hca: Hca) -> Iterator[Line]:
         yield Line(text=f"+ {len(branch.children)} parts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """The state and the holder of a GPU in a drawing."""
 
     state: str  # a symbol and a word: ✓ healthy
@@ -169,8 +168,7 @@ BAND_H = 18
 INNER = (BranchKind.ROOT, BranchKind.SWITCH, BranchKind.BRIDGE, BranchKind.GROUP)
 
 
-@dataclass(slots=True, kw_only=True)
-class Box:
+class Box(Struct, kw_only=True):
     """A host bridge, a switch, or a card of one or more functions of a device."""
 
     branches: tuple[Branch, ...]

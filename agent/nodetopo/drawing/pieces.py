@@ -5,7 +5,8 @@ interconnect, are given as text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.drawing import pcie
 from nodetopo.drawing.blocks import BlockPlan, least_width, plan, stack

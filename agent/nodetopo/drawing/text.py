@@ -1,8 +1,9 @@
 """The lines of the tree: what is said of NUMA nodes, bridges, devices and ports."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.formats.harmless import clean
 from nodetopo.model.hca import HcaPort
@@ -78,8 +79,7 @@ def port_text(port: HcaPort) -> str:
     return " ".join(filter(None, parts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryNodes:
+class MemoryNodes(Struct, frozen=True, kw_only=True):
     """Neighbouring NUMA nodes without CPUs, on one line: a GB200 tray has 32 of them."""
 
     nodes: tuple[int, ...]  # ids, ascending

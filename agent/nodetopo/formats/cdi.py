@@ -7,8 +7,9 @@ container-edits.go, container-edits_unix.go), ``pkg/parser`` and ``specs-go``.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from nodetopo.model.cdi import CdiFault, HostNode
 
@@ -95,13 +96,12 @@ class Host(Protocol):
         """Return the major number of the first of *drivers* that has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(Struct, frozen=True, kw_only=True):
     """A valid specification."""
 
     kind: str  # vendor and class
-    edits: Mapping[str, Any] = field(hash=False)  # for a container with any of its devices
-    devices: Mapping[str, Mapping[str, Any]] = field(hash=False)  # edits of each device by name
+    edits: Mapping[str, Any]  # for a container with any of its devices
+    devices: Mapping[str, Mapping[str, Any]]  # edits of each device by name
 
     @property
     def driver_version(self) -> str | None:

@@ -10,11 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias
 
 import yaml
+from msgspec import Struct
 
 from nodetopo.errors import InputError
 from nodetopo.formats import safe
@@ -52,8 +52,7 @@ class BeyondLimitsError(yaml.MarkedYAMLError):
     """A text that may be YAML, but is beyond one of the limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A value of a file, with its place.
 
     Methods that read the value raise InputError with that place if it has another form.
@@ -357,8 +356,7 @@ def _documents(events: Iterable[yaml.Event], most: int) -> Iterator[yaml.Event]:
             return
 
 
-@dataclass(slots=True)
-class _OpenCollection:
+class _OpenCollection(Struct):
     """A list or map whose end is still to come."""
 
     anchor: str | None

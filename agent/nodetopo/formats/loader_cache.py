@@ -8,7 +8,8 @@ every platform with a driver of NVIDIA's.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 
@@ -38,8 +39,7 @@ _LONGEST_TEXT = 4096
 """Bytes of a name or path; Linux takes no longer path (linux/limits.h, ``PATH_MAX``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedLibrary:
+class CachedLibrary(Struct, frozen=True):
     """A library that the loader knows: *name* is what programs ask for, *path* is absolute."""
 
     name: str

@@ -5,14 +5,14 @@ limits stated here: its parser is not loaded where nothing is YAML.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.model import strict_json
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of one format; a text beyond them is refused before anything is built."""
 
     characters: int

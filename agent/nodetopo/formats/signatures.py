@@ -13,8 +13,9 @@ ROCm's rocm-smi and amd-smi, and the matrices of ppu-smi, npu-smi and xpu-smi.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 LOOKED_AT = 64 * 1024
 """Characters from the start; comments of a licence can precede the root of an XML."""
@@ -50,8 +51,7 @@ _TEXT = "give the text itself, as the tool printed it"
 _NO_READER = "nodetopo reads nodes with NVIDIA GPUs only"
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """A kind of file."""
 
     what: str  # follows "this is"

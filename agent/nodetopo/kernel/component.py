@@ -15,11 +15,11 @@ Components do not import each other. A component serves others through a protoco
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
 import structlog
+from msgspec import Struct, field
 
 from nodetopo.formats.harmless import harmless
 from nodetopo.formats.responses import texts
@@ -169,8 +169,7 @@ def _admit_nobody(_settings: Settings) -> Callable[[], None]:
     return lambda: None
 
 
-@dataclass(slots=True, kw_only=True)
-class Kernel:
+class Kernel(Struct, kw_only=True):
     """One run of the daemon, as its components see it."""
 
     settings: Settings  # in force now; replaced when they change

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.backoff import API_RETRY_S, Backoff
 from nodetopo.errors import ApiUnavailable
@@ -73,8 +73,7 @@ _NOT_FOUND = 404
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEvent:
+class NodeEvent(Struct, frozen=True, kw_only=True):
     """An Event about the node."""
 
     reason: str  # short, CamelCase; see the table in ``docs/operate/runbook.md``
@@ -85,8 +84,7 @@ class NodeEvent:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodEvent(NodeEvent):
+class PodEvent(NodeEvent, frozen=True, kw_only=True):
     """An Event about a pod; the key should contain its uid."""
 
     namespace: str
@@ -312,8 +310,7 @@ def event_name(subject: str, *facts: str) -> str:
     return f"{subject[: NAME_LENGTH - 1 - len(digest)].rstrip('.-')}.{digest}"
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(Struct):
     """A queued Event: the latest of the Events merged into it."""
 
     event: NodeEvent

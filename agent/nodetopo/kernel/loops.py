@@ -5,12 +5,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any, cast
 
 import structlog
+from msgspec import Struct, field
 
 Loop = Callable[[threading.Event], None]
 """Runs until the event is set, and returns soon after."""
@@ -43,8 +43,7 @@ class PeriodicLoop(ABC):
         self.close()
 
 
-@dataclass(slots=True)
-class ActorGroup:
+class ActorGroup(Struct):
     """Runs named loops until one of them ends, or :meth:`stop` is called.
 
     A loop gets the group's stop event and returns soon after it is set. A loop that raises has a

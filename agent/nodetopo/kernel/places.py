@@ -1,15 +1,15 @@
 """The directories of device plugins' sockets, and the way the kubelet finds them."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.registration import Registration
 from nodetopo.kernel.settings.own import HOST_PLUGINS_REGISTRY, KernelSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(Struct, frozen=True, kw_only=True):
     """The way to one kubelet."""
 
     socket_dir: Path  # where the kubelet's own socket is

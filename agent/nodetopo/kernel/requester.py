@@ -20,11 +20,13 @@ while ``must_include`` is empty. Where the pod stays unknown, callers guess as t
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import PluginDevice
 from nodetopo.deviceplugin.pb import deviceplugin_pb2 as pb
@@ -66,8 +68,7 @@ Containers: TypeAlias = Mapping[str, Held]
 NOTHING: Held = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requester:
+class Requester(Struct, frozen=True, kw_only=True):
     """The container that asks for devices now."""
 
     pod: PodName | None = None  # ``None`` where several pods are possible
@@ -83,8 +84,7 @@ class Requester:
     requests: Mapping[str, int] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Container:
+class _Container(Struct, kw_only=True):
     """The container that was given devices last."""
 
     pod: PodName | None  # ``None`` where no call named it

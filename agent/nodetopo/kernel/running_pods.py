@@ -5,11 +5,11 @@ cgroups hold the limits in force.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.settings.own import KernelSettings

@@ -1,9 +1,11 @@
 """The rows of components on the status page, from memory."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.deviceplugin.allocation_log import LoggedAllocation
 from nodetopo.deviceplugin.devices import PluginDevice
@@ -12,8 +14,7 @@ from nodetopo.model.gpu_health import HealthView
 from nodetopo.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceState:
+class ResourceState(Struct, frozen=True, kw_only=True):
     """A resource offered to the kubelet."""
 
     name: str
@@ -46,17 +47,16 @@ class ResourceState:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPods:
     """The node with its pods, as the kubelet listed them."""
 
     # With pods, the kubelet's allocatable resources, and its state files.
-    snapshot: Snapshot = field(compare=False)
+    snapshot: Snapshot = dataclasses.field(compare=False)
     at: datetime  # when, UTC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """The rows of one component."""
 
     settings: tuple[tuple[str, str], ...] = ()  # in force, as (name, value)

@@ -5,7 +5,9 @@ They exist in this process alone, in the namespace ``simulated``.
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet, ResourceView
 from nodetopo.model.kubelet_state import HeldDevices, HeldMemory, KubeletState
@@ -25,8 +27,7 @@ MEMORY_PER_GPU = 64 << 30
 """Bytes that the Memory Manager pins, for each GPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
+class _Order(Struct, frozen=True, kw_only=True):
     """A pod to be placed: its GPUs, and whether it asks for exclusive CPUs."""
 
     name: str

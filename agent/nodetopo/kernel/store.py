@@ -1,13 +1,14 @@
 """The store of the latest snapshot: its generation, and a way to wait for the next one."""
 
 import threading
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned:
+class Versioned(Struct, frozen=True):
     """A snapshot and the number of changes up to it, from 1."""
 
     snapshot: Snapshot

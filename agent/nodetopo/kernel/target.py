@@ -10,9 +10,11 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.conflict import other_plugin
 from nodetopo.deviceplugin.sockets import KUBELET_SOCKET
@@ -38,8 +40,7 @@ OnEvents: TypeAlias = Callable[[Sequence[NvmlEvent]], None]
 """Takes GPU events; called by threads that must not wait."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """The machine to read."""
 
     read: Callable[[], Snapshot]  # returns the machine's current state
@@ -53,8 +54,7 @@ class Machine:
     read_closed: Callable[[str], Snapshot] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """The machine and the kubelet of one run."""
 
     machine: Machine

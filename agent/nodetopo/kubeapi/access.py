@@ -8,9 +8,10 @@ are read without it: a pod's service account, and a plain kubeconfig
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.probes.host import service_account
@@ -21,8 +22,7 @@ _PLAIN_PROXIES = ("HTTP_PROXY", "http_proxy")
 _OWN = "the service account of this pod"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """A way to the API server."""
 
     host: str  # URL that requests go to

@@ -7,12 +7,12 @@ Ownership is in ``metadata.managedFields``, an entry per manager, operation and 
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.errors import ApiUnavailable
 from nodetopo.formats.responses import part, parts, texts
@@ -150,8 +150,7 @@ def cure(status: int) -> str:
             return "it is tried again later"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Labelled(Struct, frozen=True, kw_only=True):
     """The labels and annotations of an object as it was read."""
 
     uid: str  # metadata.uid

@@ -8,11 +8,12 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from nodetopo.backoff import note_answer
 from nodetopo.errors import ApiUnavailable
@@ -89,8 +90,7 @@ class Expired(Exception):  # noqa: N818 - a state of the watch
     """The server no longer has the version from which to follow: start from the newest one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """An answer: the HTTP status, the JSON object, the pause that the server requested."""
 
     status: int

@@ -10,9 +10,10 @@ import base64
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import ApiUnavailable, UnreadableError
 from nodetopo.formats.document import load_all
@@ -27,8 +28,7 @@ _CERTIFICATE_DATA = ("client-certificate-data", "client-key-data")
 _USER = ("token", "tokenFile", "extensions", *_CERTIFICATE, *_CERTIFICATE_DATA)
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Struct, frozen=True):
     """Access to an API server with only the standard library and urllib3."""
 
     host: str  # its URL, without a slash at the end

@@ -1,10 +1,11 @@
 """One-off reads of the API server: a node's pods, its Node object, our account's permissions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from nodetopo.errors import ApiUnavailable, DecodeError
 from nodetopo.formats.responses import part, parts

@@ -1,16 +1,16 @@
 """The Container Device Interface: specification files, and which of them defines a device."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from posixpath import dirname, normpath
+
+from msgspec import Struct
 
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 """Where runtimes look unless configured otherwise, in ascending order of precedence
 (container-device-interface v1.1.0, pkg/cdi/spec-dirs.go)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostNode:
+class HostNode(Struct, frozen=True, kw_only=True):
     """The kind of a path on the host, without following a final link."""
 
     exists: bool | None  # None if not visible
@@ -18,8 +18,7 @@ class HostNode:
     numbers: tuple[int, int] | None = None  # major and minor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiFault:
+class CdiFault(Struct, frozen=True, kw_only=True):
     """Why containers with devices of a specification do not start, or cannot use the devices."""
 
     reason: str  # a clause whose subject is the file: "names /dev/nvidia1, which does not exist"
@@ -30,8 +29,7 @@ class CdiFault:
         return not self.devices or device in self.devices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiSpec:
+class CdiSpec(Struct, frozen=True, kw_only=True):
     """A Container Device Interface specification file."""
 
     path: str

@@ -8,8 +8,9 @@ limited: a snapshot can come from a stranger's e-mail.
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 from nodetopo.model import strict_json
@@ -35,8 +36,7 @@ _SHOWN = 60
 _CURE = "capture the node again with `nodetopo capture`, or correct the file"
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """A snapshot read from a document, and a warning for each field that is not known."""
 
     snapshot: Snapshot

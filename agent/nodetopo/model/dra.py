@@ -6,9 +6,10 @@ PodResources API (``DynamicResource``).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 API = "/apis/resource.k8s.io/v1"
 """The API since Kubernetes 1.34; earlier releases serve only beta versions, which differ."""
@@ -40,8 +41,7 @@ def best_mark(size: int) -> str:
     return f"best{size}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDevice:
+class PublishedDevice(Struct, frozen=True, kw_only=True):
     """One device of a ResourceSlice."""
 
     # driver, pool, name: together, these name it in claims
@@ -50,11 +50,11 @@ class PublishedDevice:
     name: str
     # By full name (`resource.kubernetes.io/pciBusID`); an attribute without a domain belongs to the
     # driver's. Numbers, truth values and lists are as JSON writes them; `values` takes lists apart.
-    attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     counters: tuple[str, ...] = ()  # shared ones that it consumes, as <set>/<counter>, sorted
     taints: tuple[str, ...] = ()  # as <key>=<value>:<effect>, in the slice's order
     # Quantities by full name, as the slice has them.
-    capacity: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    capacity: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     is_shared: bool = False  # several claims can have shares of it (`allowMultipleAllocations`)
 
     @property
@@ -89,8 +89,7 @@ def _listed(text: str | None) -> list[object] | None:
     return found if isinstance(found, list) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPool:
+class PublishedPool(Struct, frozen=True, kw_only=True):
     """A pool of devices, by the slices of its newest generation.
 
     The scheduler allocates nothing of a pool that lacks slices (k8s.io/dynamic-resource-allocation
@@ -122,8 +121,7 @@ class PublishedPool:
         return f"the pool {self.name} of {self.driver}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedDevice:
+class ClaimedDevice(Struct, frozen=True, kw_only=True):
     """One device that a container has by a ResourceClaim (PodResources ``DynamicResource``)."""
 
     driver: str

@@ -1,24 +1,23 @@
 """A GPU as NVML and sysfs describe it, with its MIG devices and its driver."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodetopo.model.limits import GpuIndex, Mib, NumaId, NumaIds, NvLinks, SpeedMbps
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pci import PciAddress, PcieLink, PciFunction, PciPath
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigPlacement:
+class MigPlacement(Struct, frozen=True, kw_only=True):
     """Where a GPU instance lies, in memory slices (``nvmlGpuInstancePlacement_t``)."""
 
     start: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigAttributes:
+class MigAttributes(Struct, frozen=True, kw_only=True):
     """The resources of a MIG device (``nvmlDeviceGetAttributes_v2``); counts, except the memory."""
 
     multiprocessors: int
@@ -32,8 +31,7 @@ class MigAttributes:
     memory_mib: Mib
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True, kw_only=True):
     """One MIG device: a compute instance inside a GPU instance."""
 
     uuid: str
@@ -48,8 +46,7 @@ class MigInstance:
     attributes: MigAttributes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mig:
+class Mig(Struct, frozen=True, kw_only=True):
     """A GPU's MIG state."""
 
     is_enabled: bool
@@ -58,8 +55,7 @@ class Mig:
     instances: tuple[MigInstance, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvidiaDriver:
+class NvidiaDriver(Struct, frozen=True, kw_only=True):
     """The loaded NVIDIA kernel module as procfs and sysfs show it."""
 
     # The open kernel module, which dma-buf needs (/proc/driver/nvidia/version).
@@ -71,8 +67,7 @@ class NvidiaDriver:
     imex_channels: tuple[int, ...] | None = None  # numbers of /dev/nvidia-caps-imex-channels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfidentialCompute:
+class ConfidentialCompute(Struct, frozen=True, kw_only=True):
     """The state of confidential computing (``nvmlSystemGetConfComputeState``)."""
 
     is_enabled: bool  # GPU memory is encrypted, which turns peer access off
@@ -98,8 +93,7 @@ class FabricState(StrEnum):
     COMPLETED = "completed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class Fabric(Struct, frozen=True, kw_only=True):
     """The GPU's membership in a multi-node NVLink fabric (``nvmlGpuFabricInfoV_t``)."""
 
     state: FabricState
@@ -110,8 +104,7 @@ class Fabric:
     health_mask: int | None = None  # raw bits; None on drivers that do not report it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemappedRows:
+class RemappedRows(Struct, frozen=True, kw_only=True):
     """Memory rows that the GPU replaced (``nvmlDeviceGetRemappedRows``)."""
 
     correctable: int
@@ -120,16 +113,14 @@ class RemappedRows:
     has_failed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EccErrors:
+class EccErrors(Struct, frozen=True, kw_only=True):
     """Uncorrectable memory errors (``nvmlDeviceGetTotalEccErrors``)."""
 
     volatile: int | None = None  # since the driver was loaded
     aggregate: int | None = None  # in the life of the GPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class C2c:
+class C2c(Struct, frozen=True, kw_only=True):
     """The chip-to-chip link between a Grace CPU and its GPU; other GPUs report it disabled."""
 
     is_enabled: bool  # nvmlDeviceGetC2cModeInfoV
@@ -148,8 +139,7 @@ class Virtualization(StrEnum):
     HOST_VSGA = "host-vsga"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """One physical GPU."""
 
     index: GpuIndex  # NVML's order, by PCI address; not CUDA_VISIBLE_DEVICES

@@ -1,9 +1,10 @@
 """The verdict on one GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 
 class HealthClass(StrEnum):
@@ -22,8 +23,7 @@ class HealthClass(StrEnum):
     RMA = "rma"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHealth:
+class GpuHealth(Struct, frozen=True, kw_only=True):
     """How one GPU is."""
 
     is_healthy: bool = True  # the kubelet can allocate it

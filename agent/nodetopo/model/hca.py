@@ -1,9 +1,10 @@
 """RDMA host channel adapters and their ports, of every vendor."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
+
+from msgspec import Struct
 
 from nodetopo.model.limits import MAX_PORTS, Count, NumaId, PortNumber
 from nodetopo.model.pci import PciAddress, PciFunction, PciPath
@@ -40,8 +41,7 @@ class HcaKind(StrEnum):
     SOFTWARE = "software"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gid:
+class Gid(Struct, frozen=True, kw_only=True):
     """An entry of a port's GID table that is set."""
 
     index: int
@@ -52,8 +52,7 @@ class Gid:
     netdev: str | None = None  # the network interface it belongs to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetDevice:
+class NetDevice(Struct, frozen=True, kw_only=True):
     """A network interface of an HCA."""
 
     name: str
@@ -63,8 +62,7 @@ class NetDevice:
     master: str | None = None  # the bond or bridge it belongs to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaPort:
+class HcaPort(Struct, frozen=True, kw_only=True):
     """One port."""
 
     number: PortNumber
@@ -81,8 +79,7 @@ class HcaPort:
     counters: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hca:
+class Hca(Struct, frozen=True, kw_only=True):
     """One RDMA device of ``/sys/class/infiniband``."""
 
     name: str  # as the kernel has it; never assume `mlx5_*`
@@ -115,8 +112,7 @@ class Hca:
         return self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataDirect:
+class DataDirect(Struct, frozen=True, kw_only=True):
     """A PCI function that gives HCAs a second way to GPU memory (ConnectX-8, class 080100)."""
 
     pci: PciAddress | None = None

@@ -1,12 +1,12 @@
 """The health of HCAs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaHealth:
+
+class HcaHealth(Struct, frozen=True, kw_only=True):
     """How one HCA is."""
 
     name: str  # of the RDMA device, as last known

@@ -1,6 +1,6 @@
 """Settings of the host except its kernel's: runtimes, limits, interrupts, swap."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodetopo.model.cdi import CdiSpec
 from nodetopo.model.limits import Amount, AmountOrUnlimited
@@ -10,8 +10,7 @@ UNLIMITED = -1
 """A limit of a process that is none, such as the soft limit of locked memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapArea:
+class SwapArea(Struct, frozen=True, kw_only=True):
     """One line of ``/proc/swaps``, sizes in bytes."""
 
     name: str
@@ -19,8 +18,7 @@ class SwapArea:
     used: Amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupts:
+class Interrupts(Struct, frozen=True, kw_only=True):
     """The interrupts of one HCA (its function's ``msi_irqs``)."""
 
     hca: str
@@ -30,8 +28,7 @@ class Interrupts:
     numbers: int  # how many interrupts it has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeProcess:
+class RuntimeProcess(Struct, frozen=True, kw_only=True):
     """A running container runtime (containerd, crio) and the limits its containers inherit."""
 
     name: str  # the program's
@@ -40,8 +37,7 @@ class RuntimeProcess:
     open_files: AmountOrUnlimited | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerToolkit:
+class ContainerToolkit(Struct, frozen=True, kw_only=True):
     """NVIDIA's container toolkit (``/etc/nvidia-container-runtime/config.toml``).
 
     A setting is ``None`` where the file does not state it and the toolkit's default applies.
@@ -58,8 +54,7 @@ class ContainerToolkit:
     cdi_dirs: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
+class RuntimeConfig(Struct, frozen=True, kw_only=True):
     """containerd's or CRI-O's configuration, drop-ins included."""
 
     name: str
@@ -75,8 +70,7 @@ class RuntimeConfig:
     systemd_cgroup: bool | None = None  # the default runtime leaves cgroups to systemd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleState:
+class IdleState(Struct, frozen=True, kw_only=True):
     """One CPU idle state (``cpuidle/stateN``)."""
 
     name: str
@@ -84,8 +78,7 @@ class IdleState:
     is_disabled: bool  # on every CPU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverHolder:
+class DriverHolder(Struct, frozen=True, kw_only=True):
     """A process with device nodes of the NVIDIA driver open."""
 
     pid: int
@@ -93,16 +86,14 @@ class DriverHolder:
     container: str | None = None  # the first 12 digits of its id; None outside of containers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverHolders:
+class DriverHolders(Struct, frozen=True, kw_only=True):
     """All such processes."""
 
     processes: tuple[DriverHolder, ...] = ()
     unread: int = 0  # processes whose open files could not be listed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(Struct, frozen=True, kw_only=True):
     """The settings of the host; ``None`` for a part that was not read."""
 
     cgroup_version: int | None = None  # 1, or 2 for the unified hierarchy

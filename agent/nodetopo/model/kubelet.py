@@ -1,14 +1,14 @@
 """The kubelet's settings and metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.kubelet_keys import OddKey
 from nodetopo.model.limits import AmountOrUnlimited, NumaId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservedMemory:
+class ReservedMemory(Struct, frozen=True, kw_only=True):
     """Memory of one NUMA node that pods never get (``reservedMemory``)."""
 
     numa_node: NumaId
@@ -19,8 +19,7 @@ CONFIGZ = "configz"
 """The source of settings that the kubelet itself reported at its endpoint ``/configz``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSettings:
+class KubeletSettings(Struct, frozen=True, kw_only=True):
     """Settings that decide alignment, and their source.
 
     Policies are spelled as in the kubelet (``static``, ``single-numa-node``, ``Static`` for
@@ -73,8 +72,7 @@ class KubeletSettings:
         return self.source == CONFIGZ
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletMetrics:
+class KubeletMetrics(Struct, frozen=True, kw_only=True):
     """The kubelet's counters since its start (its ``/metrics``)."""
 
     # Reason → rejected pods (`kubelet_admission_rejections_total`, 1.32 and newer).

@@ -8,9 +8,10 @@ cmd/kubelet/app/server.go).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo import errors
 from nodetopo.model.kubernetes import Release
@@ -25,8 +26,7 @@ MAX_ODD_KEYS = 64
 """The most that are kept of one kubelet; real files have a handful."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OddKey:
+class OddKey(Struct, frozen=True, kw_only=True):
     """A key of a file that the kubelet can ignore."""
 
     key: str  # as written, or its beginning where it is very long

@@ -7,8 +7,9 @@ pkg/kubelet/cm/devicemanager/checkpoint).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2s
+
+from msgspec import Struct
 
 from nodetopo.model.limits import Amount, NumaId, NumaIds
 from nodetopo.model.numa import CpuSet
@@ -21,8 +22,7 @@ _DIGEST_BYTES = 3
 resources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuState:
+class CpuState(Struct, frozen=True, kw_only=True):
     """``cpu_manager_state``."""
 
     policy: str
@@ -31,8 +31,7 @@ class CpuState:
     entries: Mapping[str, Mapping[str, CpuSet]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBlock:
+class MemoryBlock(Struct, frozen=True, kw_only=True):
     """Memory of one kind on one NUMA node, in bytes."""
 
     numa_node: NumaId
@@ -45,8 +44,7 @@ class MemoryBlock:
     cells: NumaIds = ()  # NUMA nodes allocated together with this one, itself included
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldMemory:
+class HeldMemory(Struct, frozen=True, kw_only=True):
     """Memory that a container holds, in bytes."""
 
     kind: str
@@ -54,8 +52,7 @@ class HeldMemory:
     numa_nodes: NumaIds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryState:
+class MemoryState(Struct, frozen=True, kw_only=True):
     """``memory_manager_state``."""
 
     policy: str
@@ -64,8 +61,7 @@ class MemoryState:
     entries: Mapping[str, Mapping[str, tuple[HeldMemory, ...]]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDevices:
+class HeldDevices(Struct, frozen=True, kw_only=True):
     """Devices of one resource that a container holds."""
 
     pod_uid: str
@@ -74,8 +70,7 @@ class HeldDevices:
     ids: Mapping[str, tuple[str, ...]]  # by NUMA node; -1 has those whose plugin named no node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceState:
+class DeviceState(Struct, frozen=True, kw_only=True):
     """``device-plugins/kubelet_internal_checkpoint``."""
 
     held: tuple[HeldDevices, ...] = ()
@@ -83,8 +78,7 @@ class DeviceState:
     registered: Mapping[str, tuple[str, ...]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletState:
+class KubeletState(Struct, frozen=True, kw_only=True):
     """All state files; a part that could not be read is ``None``, with an issue of the probe."""
 
     cpu: CpuState | None = None

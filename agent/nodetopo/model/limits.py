@@ -7,8 +7,9 @@ number of devices. Readers refuse it before they build anything, and name the pl
 Sizes of texts are each reader's own matter, as they depend on the format.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
+
+from msgspec import Struct
 
 MAX_GPUS = 256
 """The driver numbers GPUs 0 to 247 (open-gpu-kernel-modules nv-chardev-numbers.h,
@@ -83,16 +84,14 @@ MAX_CHARACTERS = 256 << 10
 (k8s.io/apimachinery ``TotalAnnotationSizeLimitB``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """The whole numbers that a field can hold."""
 
     low: int
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     """How many items a list can have."""
 
     least: int

@@ -1,7 +1,8 @@
 """The kubelet's allocatable resources (PodResources API), and the Node object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.limits import Amount, NumaIds
@@ -18,8 +19,7 @@ def unshared(device: str) -> str:
     return device.partition(REPLICA)[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedDevice:
+class PlacedDevice(Struct, frozen=True, kw_only=True):
     """One device of a device plugin."""
 
     resource: str
@@ -27,8 +27,7 @@ class PlacedDevice:
     numa_nodes: NumaIds  # ascending; empty where its plugin named none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOffer:
+class NodeOffer(Struct, frozen=True, kw_only=True):
     """All that can be allocated exclusively on this node, whether or not a pod has it."""
 
     devices: tuple[PlacedDevice, ...] = ()  # healthy ones, by resource and id
@@ -46,8 +45,7 @@ class NodeOffer:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodHolding:
+class PodHolding(Struct, frozen=True, kw_only=True):
     """The exclusive resources of an active pod; all parts are empty for a pod that only shares."""
 
     namespace: str
@@ -59,8 +57,7 @@ class PodHolding:
     claimed: tuple[ClaimedDevice, ...] = ()  # by ResourceClaims of its containers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True, kw_only=True):
     """The parts of the API server's Node object that audits need."""
 
     kubelet_version: str | None = None  # v1.36.3

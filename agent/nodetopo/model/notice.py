@@ -1,10 +1,9 @@
 """Messages reported to people once: in the log, and as a Kubernetes Event."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(Struct, frozen=True, kw_only=True):
     """Something to report once."""
 
     reason: str  # of a Kubernetes Event, CamelCase

@@ -1,8 +1,9 @@
 """NUMA nodes, CPU sets and the CPU's own topology."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Self
+
+from msgspec import Struct
 
 from nodetopo.model.digits import is_digits
 from nodetopo.model.limits import MAX_CPUS, MAX_NUMA_NODES, Count, Mib, NumaId
@@ -11,8 +12,7 @@ _LONGEST_RANGE = 16
 """Characters of one range; ``65534-65535`` has 11."""
 
 
-@dataclass(frozen=True, slots=True)
-class CpuSet:
+class CpuSet(Struct, frozen=True):
     """A set of logical CPU numbers, written as the kernel writes lists: ``0-51,104-155``."""
 
     cpus: frozenset[int] = frozenset()
@@ -69,8 +69,7 @@ class CpuSet:
         return CpuSet(self.cpus | other.cpus)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HugePages:
+class HugePages(Struct, frozen=True, kw_only=True):
     """Huge pages of one size on one NUMA node."""
 
     size_kib: int
@@ -78,8 +77,7 @@ class HugePages:
     free: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumaNode:
+class NumaNode(Struct, frozen=True, kw_only=True):
     """One NUMA node as the kernel numbers it; ids can be sparse."""
 
     id: NumaId
@@ -90,16 +88,14 @@ class NumaNode:
     hugepages: tuple[HugePages, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Socket:
+class Socket(Struct, frozen=True, kw_only=True):
     """One CPU package."""
 
     id: int
     cpus: CpuSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuTopology:
+class CpuTopology(Struct, frozen=True, kw_only=True):
     """The online CPUs and how they share hardware."""
 
     online: CpuSet

@@ -1,8 +1,9 @@
 """NVLink: single links, switches, and what the driver reports about a pair of devices."""
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Annotated
+
+from msgspec import Struct
 
 from nodetopo.model.limits import MAX_PAIRED_LINKS, GpuIndex, LinkNumber, Range, SpeedMbps
 from nodetopo.model.pci import PciAddress
@@ -31,8 +32,7 @@ class PeerKind(StrEnum):
     CPU = "cpu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvLink:
+class NvLink(Struct, frozen=True, kw_only=True):
     """One NVLink of one GPU. A *count* of links is ``len()``, never a field.
 
     How many the product has, connected or not, is :attr:`nodetopo.model.gpu.Gpu.nvlink_count`.
@@ -54,8 +54,7 @@ class NvLink:
     recoveries: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvSwitch:
+class NvSwitch(Struct, frozen=True, kw_only=True):
     """An NVSwitch that shows itself as a PCI function (class 0680, vendor 10de)."""
 
     pci: PciAddress
@@ -72,8 +71,7 @@ class P2pStatus(StrEnum):
     NOT_SUPPORTED = "not-supported"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerAccess:
+class PeerAccess(Struct, frozen=True, kw_only=True):
     """One GPU's access to another's memory (``nvmlDeviceGetP2PStatus``), one direction."""
 
     # read, write: over any path
@@ -82,8 +80,7 @@ class PeerAccess:
     nvlink: P2pStatus | None = None  # over NVLink alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedPair:
+class ReportedPair(Struct, frozen=True, kw_only=True):
     """A report on two devices by NVML or a matrix text."""
 
     # a, b: row names of the matrix: GPU<index>, NIC<position>, or DD<position>

@@ -1,7 +1,8 @@
 """What NVML reports between scans: events of GPUs, and its own status."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class EventKind(StrEnum):
@@ -15,8 +16,7 @@ class EventKind(StrEnum):
     """Not NVML's: nobody listened for a while, and no scan since shows what happened."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlEvent:
+class NvmlEvent(Struct, frozen=True, kw_only=True):
     """Events of one kind from one GPU, joined since the last delivery."""
 
     kind: EventKind
@@ -39,8 +39,7 @@ class NvmlTrouble(StrEnum):
     """Its process ended in the middle of a scan, or could not be started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlStatus:
+class NvmlStatus(Struct, frozen=True, kw_only=True):
     """How the last attempt to read NVML ended."""
 
     trouble: NvmlTrouble | None = None  # None after a successful read

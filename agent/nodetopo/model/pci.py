@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Self
+
+from msgspec import Struct
 
 from nodetopo.model.limits import (
     MAX_HOPS,
@@ -28,8 +29,7 @@ GT_S_TO_GENERATION: Mapping[float, int] = MappingProxyType(
 """Transfer rate per lane (GT/s) to PCI Express generation (PCI-SIG base specifications)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PciAddress:
+class PciAddress(Struct, frozen=True, order=True):
     """Where a PCI function sits: domain, bus, device, function.
 
     ``str()`` gives the key that sysfs uses, ``0000:1b:00.0``; addresses sort in that order.
@@ -69,8 +69,7 @@ class PciAddress:
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciPath:
+class PciPath(Struct, frozen=True, kw_only=True):
     """The path from the host bridge down to a function, as sysfs's real path spells it."""
 
     # Such as pci0000:16 (DRA's `pcieRoot`); None where the source names none (NCCL XML).
@@ -82,8 +81,7 @@ class PciPath:
     is_collapsed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PcieLink:
+class PcieLink(Struct, frozen=True, kw_only=True):
     """The current and the highest generation and lane count of a PCI Express link.
 
     The current generation drops when a GPU idles, so a low value alone is not a fault;
@@ -111,8 +109,7 @@ class IommuType(StrEnum):
     UNMANAGED = "unmanaged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VgpuHost:
+class VgpuHost(Struct, frozen=True, kw_only=True):
     """The driver of the host that a virtual GPU comes from, as the GPU reports it to its guest."""
 
     # driver_version, driver_branch: such as 460.16 and r460_00; 10 characters at most
@@ -120,8 +117,7 @@ class VgpuHost:
     driver_branch: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciFunction:
+class PciFunction(Struct, frozen=True, kw_only=True):
     """The PCI function of a GPU or an HCA as sysfs shows it, whatever its driver."""
 
     pci_class: str | None = None  # six lower-case hex digits
@@ -163,8 +159,7 @@ ACS_REDIRECT_BITS = 0x04 | 0x08 | 0x20
 Specification, ACS Control Register). Source validation alone, bit 0, redirects nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PciBridge:
+class PciBridge(Struct, frozen=True, kw_only=True):
     """A bridge on the way to a GPU or an HCA: root port, or a switch's port."""
 
     address: PciAddress

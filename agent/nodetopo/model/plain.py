@@ -7,7 +7,6 @@ are dropped with a warning: they come from a newer version.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from functools import cache, lru_cache, partial
@@ -15,6 +14,9 @@ from itertools import repeat
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+from msgspec import NODEFAULT, Struct, field
+from msgspec.structs import fields
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.limits import (
@@ -32,8 +34,7 @@ from nodetopo.model.pci import PciAddress
 _Record = TypeVar("_Record")
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """One document while it is read."""
 
     warnings: list[str]
@@ -67,11 +68,17 @@ def to_plain(value: Any) -> Any:
         case tuple() | list():
             return [to_plain(item) for item in value]
     plain = {}
-    for each in fields(value):
-        item = getattr(value, each.name)
-        if each.default is MISSING or item != each.default:
-            plain[each.name] = to_plain(item)
+    kind: type[Struct] = type(value)
+    for name, default in _defaults(kind).items():
+        item = getattr(value, name)
+        if default is NODEFAULT or item != default:
+            plain[name] = to_plain(item)
     return plain
+
+
+@cache
+def _defaults(record: type[Struct]) -> dict[str, Any]:
+    return {each.name: each.default for each in fields(record)}
 
 
 def from_plain(
@@ -125,7 +132,7 @@ def _field_readers(record: Any) -> dict[str, tuple[_Reader, bool]]:
     return {
         each.name: (
             _reader(cast("Any", each.type)),
-            each.default is MISSING and each.default_factory is MISSING,
+            each.required,
         )
         for each in fields(record)
     }
@@ -157,7 +164,7 @@ def _reader(kind: Any) -> _Reader:
         return _cpus
     if kind is PciAddress:
         return _parsed(_address)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return partial(_record, kind)
     if kind is datetime:
         return _parsed(_utc)

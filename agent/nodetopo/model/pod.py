@@ -1,8 +1,9 @@
 """Pods: the allow-listed part of them that placement depends on, and what they hold at once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.limits import Amount, NumaIds
@@ -31,16 +32,14 @@ class ContainerKind(StrEnum):
     SIDECAR = "sidecar"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedDevices:
+class AssignedDevices(Struct, frozen=True, kw_only=True):
     """Devices of one resource that the kubelet gave to a container (PodResources API)."""
 
     resource: str
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedMemory:
+class AssignedMemory(Struct, frozen=True, kw_only=True):
     """Memory that the Memory Manager pinned for a container (PodResources API)."""
 
     kind: str
@@ -48,8 +47,7 @@ class AssignedMemory:
     numa_nodes: NumaIds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """One container."""
 
     name: str
@@ -87,8 +85,7 @@ class Container:
     id: str | None = None  # of the running container, without the runtime's name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """One pod, running or only described by a manifest."""
 
     namespace: str

@@ -1,22 +1,21 @@
 """GPUs that are missing from NVML or from the machine."""
 
-from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec import Struct
 
 from nodetopo.model.limits import MAX_GPUS, Range
 from nodetopo.model.pci import PciAddress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnlistedGpu:
+class UnlistedGpu(Struct, frozen=True, kw_only=True):
     """An NVIDIA GPU on the PCI bus that NVML does not list, though NVML answers."""
 
     pci: PciAddress
     driver: str | None = None  # bound kernel driver, such as vfio-pci; None for no driver
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedGpus:
+class ExpectedGpus(Struct, frozen=True, kw_only=True):
     """How many GPUs the machine should have."""
 
     count: Annotated[int, Range(0, MAX_GPUS)]  # whole GPUs; 0 expects none in particular

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pci import PciAddress
@@ -18,8 +19,7 @@ GPUS = "gpus"
 """Subject of an issue about all GPUs of an imported file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeIssue:
+class ProbeIssue(Struct, frozen=True, kw_only=True):
     """Something that could not be read, and so is ``None`` or missing in the snapshot.
 
     The subject of an issue with a device is its device and call; :meth:`of_call` writes it, and

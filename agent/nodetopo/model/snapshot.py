@@ -1,10 +1,11 @@
 """The snapshot: all that is known about one node at one moment, and the program's boundary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, TypeAlias
+
+from msgspec import Struct
 
 from nodetopo import model
 from nodetopo.model.dra import PublishedDevice
@@ -34,8 +35,7 @@ class Origin(StrEnum):
     COMPOSED = "composed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True):
     """Where a stored machine comes from; absent from a snapshot of the live node."""
 
     origin: Origin
@@ -43,8 +43,7 @@ class Provenance:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Struct, frozen=True, kw_only=True):
     """The running kernel and the settings that placement depends on."""
 
     release: str | None = None
@@ -56,8 +55,7 @@ class Kernel:
     rdma_netns: str | None = None  # shared or exclusive (ib_core's parameter `netns_mode`)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """One node at one moment.
 
     Order: *gpus* by index, *nvlinks* by (gpu, link), *numa_nodes* by id, *hcas* as the kernel

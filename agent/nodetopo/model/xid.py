@@ -1,8 +1,9 @@
 """What an XID, the error code of NVIDIA's kernel driver, asks for."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.model.gpu_health import HealthClass
 
@@ -22,8 +23,7 @@ _APP, _DEGRADED = HealthClass.APP, HealthClass.DEGRADED
 _RESET, _REBOOT = HealthClass.RESET, HealthClass.REBOOT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """Codes that mean the same."""
 
     codes: tuple[int, ...]
@@ -292,8 +292,7 @@ SILENT = frozenset({45, RECOVERY_CHANGED})
 (NVIDIA/NVSentinel #1710), and what 154 leads to is told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Xid:
+class Xid(Struct, frozen=True, kw_only=True):
     """One code."""
 
     code: int

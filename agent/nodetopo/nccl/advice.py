@@ -7,7 +7,9 @@ ones whose sources were read (NVIDIA/nccl, by tag).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu
@@ -49,8 +51,7 @@ _IPV4 = re.compile(r"(?:0000:){5}ffff:[0-9a-f]{4}:[0-9a-f]{4}")
 """A GID that holds an IPv4 address, which NCCL prefers (NCCL_IB_ADDR_FAMILY, default AF_INET)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobAdvice:
+class JobAdvice(Struct, frozen=True, kw_only=True):
     """One variable, for some releases of the library that reads it."""
 
     variable: str

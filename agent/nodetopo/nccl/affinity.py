@@ -1,7 +1,8 @@
 """Which HCAs NCCL would use for each GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.hca import Hca
 from nodetopo.model.snapshot import Snapshot
@@ -11,8 +12,7 @@ from nodetopo.nccl.paths import NcclPath
 from nodetopo.nccl.routes import Routed, knows_nvlinks, local, route, share
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclNet:
+class NcclNet(Struct, frozen=True, kw_only=True):
     """A network device as NCCL uses it: the ports of one card, fused."""
 
     hcas: tuple[Hca, ...]  # that the ports belong to, by position
@@ -20,8 +20,7 @@ class NcclNet:
     ports: tuple[NetPort, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclNearest:
+class NcclNearest(Struct, frozen=True, kw_only=True):
     """NCCL's HCAs for one GPU."""
 
     type: NcclPath  # of the path to them

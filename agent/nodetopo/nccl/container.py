@@ -11,7 +11,7 @@ A container sees some of the node's GPUs, renumbered from 0, and perhaps none of
 * it finds GPUs, NVLinks and HCAs well without the file (NCCL issue 1843), so there are none.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.snapshot import Snapshot
 from nodetopo.nccl.xml import is_function, is_in_use, topology_xml

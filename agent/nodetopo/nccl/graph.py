@@ -6,9 +6,10 @@ GPUs split in parts (MLOPart), which no snapshot knows; here the two are one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import combinations
+
+from msgspec import Struct, field
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.nvlink import PeerKind
@@ -59,8 +60,7 @@ Links = dict[tuple[str, NcclPath], float]
 """Far end and kind of link → gigabytes per second. The kind is the type of a path of one step."""
 
 
-@dataclass(slots=True)
-class Graph:
+class Graph(Struct):
     """Nodes by name with their links to neighbours."""
 
     kinds: dict[str, NodeKind] = field(default_factory=dict)
@@ -106,8 +106,7 @@ class Graph:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """The place of a device: its path, its own end of the link above it, its NUMA node."""
 
     path: PciPath

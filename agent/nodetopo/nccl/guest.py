@@ -9,9 +9,11 @@ that exists from sysfs and so turns a switch into that device (src/graph/xml.cc,
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError
 from nodetopo.model.gpu import Gpu, Virtualization
@@ -28,8 +30,7 @@ _Placed = Gpu | Hca | DataDirect
 T = TypeVar("T", Gpu, Hca, DataDirect)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Struct, frozen=True, kw_only=True):
     """A device of the guest and its counterpart on the host."""
 
     device: str  # name in the guest: GPU0, mlx5_0
@@ -38,8 +39,7 @@ class Match:
     reason: str | None = None  # why there is no counterpart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
+class Guest(Struct, frozen=True, kw_only=True):
     """A virtual machine with the host's PCI tree."""
 
     # The guest's, its matched devices at their places on the host. The NUMA nodes are only fit for
@@ -89,8 +89,7 @@ def on_host(guest: Snapshot, host: Snapshot) -> Guest:
     return _moved(guest, host, found, tuple(matches))
 
 
-@dataclass(frozen=True, slots=True)
-class _Counterparts:
+class _Counterparts(Struct, frozen=True):
     """The host's device for a GPU by its index, an HCA by its name, Data Direct by position."""
 
     gpus: dict[int, Gpu] = field(default_factory=dict)
@@ -271,8 +270,7 @@ def _cpu(guest: CpuTopology | None, host: CpuTopology | None) -> CpuTopology | N
     return replace(guest, vendor=host.vendor, family=host.family, model_number=host.model_number)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mover:
+class _Mover(Struct, frozen=True, kw_only=True):
     """Gives devices the places of others."""
 
     domains: Mapping[int, int]  # host's PCI domain → guest's

@@ -28,9 +28,10 @@ which are the same in a container.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import ACTIVE, Hca, HcaKind, LinkLayer
@@ -62,16 +63,14 @@ class JobVariable(StrEnum):
     VLLM_GPU_NIC_PCIE_MAPPING = "VLLM_GPU_NIC_PCIE_MAPPING"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobValue:
+class JobValue(Struct, frozen=True, kw_only=True):
     """The value of a variable, with the reason."""
 
     value: str | None  # None: it must not be set
     reason: str  # a clause without full stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPorts:
+class JobPorts(Struct, frozen=True, kw_only=True):
     """The ports of a job's HCAs that a list names, by PCI address."""
 
     ports: tuple[tuple[Hca, int], ...] = ()  # (HCA, number of the port); empty with a `problem`

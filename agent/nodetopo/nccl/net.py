@@ -5,8 +5,10 @@ Facts: NVIDIA/nccl 2.30.7 ``src/transport/net_ib/init.cc`` (ports, order, PCI pa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.hca import Hca, HcaKind, LinkLayer
 from nodetopo.model.pci import PciAddress, PciPath
@@ -20,8 +22,7 @@ FIRST_CPU = "first CPU"
 """The parent of a device that is no PCI function, such as a subfunction (ncclTopoFillNet)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetPort:
+class NetPort(Struct, frozen=True, kw_only=True):
     """One active port of one HCA, which is one physical device of NCCL."""
 
     hca: int  # position, the N of NIC<N>
@@ -33,8 +34,7 @@ class NetPort:
     card: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Net:
+class Net(Struct, frozen=True, kw_only=True):
     """A network device as NCCL uses it: one port, or all ports of one card fused."""
 
     # The PCI device that carries it, with the device and function digits that NCCL zeroes; None for

@@ -3,8 +3,9 @@
 Facts: NVIDIA/nccl 2.30.7, ``src/include/graph.h`` (the order), ``src/graph/paths.cc`` (the rules).
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 
 class NcclPath(IntEnum):
@@ -41,8 +42,7 @@ class NcclPath(IntEnum):
     """Not connected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclRoute:
+class NcclRoute(Struct, frozen=True, kw_only=True):
     """The route that NCCL takes from one device to another."""
 
     type: NcclPath

@@ -8,8 +8,9 @@ NIC becomes P2C, and far NICs are reached through a GPU that is near them (PXN).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from nodetopo.model.nvlink import P2pStatus
 from nodetopo.model.snapshot import Snapshot
@@ -27,8 +28,7 @@ _SMALL = 2
 """GPUs of an AMD machine up to which they reach each other over any distance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """A path: its type, its bandwidth (``math.inf`` where unknown), its nodes, both ends too."""
 
     type: NcclPath
@@ -55,8 +55,7 @@ Paths = dict[tuple[str, str], Path]
 """(from, to) → path; missing: no way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Struct, frozen=True):
     """The graph, and the paths after all of NCCL's corrections, by node names."""
 
     graph: Graph

@@ -6,9 +6,10 @@ say which of them read it. Names in the tables are without ``NCCL_``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.errors import closest
 
@@ -294,8 +295,7 @@ class Standing(StrEnum):
     UNDOCUMENTED = "undocumented"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """A variable that NCCL reads, or once did."""
 
     name: str

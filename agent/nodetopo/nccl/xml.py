@@ -9,8 +9,10 @@ unknown is written (rules: NCCL's xml.cc, topo.cc).
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.model.gpu import Gpu
@@ -70,8 +72,7 @@ _CURE = "write it from a snapshot of the node: `nodetopo capture`"
 _VALUE = re.compile(rf"[A-Za-z0-9 _.,:;@/+-]{{0,{MAX_VALUE}}}")
 
 
-@dataclass(slots=True)
-class Element:
+class Element(Struct):
     """One element, still growing."""
 
     tag: str

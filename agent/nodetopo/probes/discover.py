@@ -1,8 +1,9 @@
 """The whole node in one snapshot: NVML's reading joined with sysfs and procfs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from nodetopo.errors import NvmlUnavailable
 from nodetopo.model.gpu import Gpu

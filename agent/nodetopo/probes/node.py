@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import NvmlUnavailable
 from nodetopo.model.nvml_event import NvmlEvent, NvmlStatus
@@ -17,8 +19,7 @@ from nodetopo.probes.sysfs.changes import REREAD_S
 from nodetopo.probes.sysfs.host import Host, Roots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanCost:
+class ScanCost(Struct, frozen=True, kw_only=True):
     """The cost of one scan."""
 
     nvml_calls: int  # made by this scan; 0 while NVML does not answer

@@ -15,10 +15,11 @@ the same, but might not be the nearest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import TypeAlias
+
+from msgspec import Struct
 
 _Value: TypeAlias = tuple[int, int, tuple[int, ...]]
 """What pairs within clusters gain, what the taste of the chosen HCAs costs, and these HCAs."""
@@ -27,8 +28,7 @@ _Table: TypeAlias = Mapping[tuple[int, int], _Value]
 """The best choice by (number of HCAs, how many of them serve one more GPU)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cover:
+class Cover(Struct, frozen=True, kw_only=True, dict=True):
     """What is to be covered."""
 
     gpus: Sequence[int]  # all to be served, in the order of their rails; any hashable numbers

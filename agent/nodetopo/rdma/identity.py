@@ -7,8 +7,10 @@ that is loaded again can count in another order. The function it is on does not 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.hca import Hca, HcaKind
 from nodetopo.model.limits import MAX_HCAS
@@ -27,8 +29,7 @@ _MAIN = (HcaKind.PHYSICAL, HcaKind.BOND)
 """Of several RDMA devices on one function, the one that has its key without a name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownHca:
+class KnownHca(Struct, frozen=True, kw_only=True):
     """An HCA that a snapshot has shown since the process began."""
 
     key: str  # names it in device ids and verdicts; never changes, and no other HCA gets it

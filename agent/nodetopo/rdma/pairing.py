@@ -7,11 +7,12 @@ GPU's own rail is taken, then the one with the fewest users.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, islice
 from math import comb, inf
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.model.nvlink import Closeness
 from nodetopo.model.pci import PciAddress
@@ -39,8 +40,7 @@ MOST_MATCHED = 64
 """HCAs that are dealt out to GPUs at once; of more each GPU gets one after the other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """A GPU and the HCA that it was matched with, by their positions, and their distance."""
 
     gpu: int
@@ -48,11 +48,10 @@ class Pair:
     closeness: Closeness | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairing:
+class Pairing(Struct, frozen=True, kw_only=True, dict=True):
     """The distances of one snapshot; positions are those of its GPUs and of its HCAs."""
 
-    snapshot: Snapshot = field(repr=False)
+    snapshot: Snapshot
 
     @cached_property
     def closeness(self) -> Mapping[tuple[int, int], Closeness]:

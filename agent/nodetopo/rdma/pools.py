@@ -4,8 +4,9 @@ The terms are those of Mellanox' shared plugin, whose configuration file describ
 (k8s-rdma-shared-dev-plugin, README.md and pkg/types/types.go); the modes are ours.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 
 class SharingMode(StrEnum):
@@ -22,8 +23,7 @@ class SharingMode(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selectors:
+class Selectors(Struct, frozen=True, kw_only=True):
     """Which HCAs a pool takes: those that match one value of each list that is not empty.
 
     Values are compared as they are written, except for the case of letters in *vendors* and
@@ -40,8 +40,7 @@ class Selectors:
     hcas: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """One resource and the HCAs that it stands for."""
 
     resource: str  # whole name: rdma/hca_shared_devices_a
@@ -62,8 +61,7 @@ class Pool:
         return self.with_numa or self.mode is not SharingMode.SHARED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaConfig:
+class RdmaConfig(Struct, frozen=True, kw_only=True):
     """The content of an RDMA configuration file."""
 
     pools: tuple[Pool, ...]  # in the order of the file; no two have the same resource

@@ -16,8 +16,9 @@ which no program can send: ``/dev/infiniband`` has no uverbs device of them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.model.hca import Hca, HcaKind, LinkLayer
 from nodetopo.model.snapshot import Snapshot
@@ -31,8 +32,7 @@ LINK_TYPES: Mapping[LinkLayer, str] = MappingProxyType(
 what the shared plugin compares."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exclusion:
+class Exclusion(Struct, frozen=True, kw_only=True):
     """An HCA that a pool does not take although its selectors match; *resource* names the pool.
 
     ``None`` for *resource* means all pools.
@@ -43,8 +43,7 @@ class Exclusion:
     resource: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The positions of the HCAs of each pool, by resource, and what was left out."""
 
     hcas: Mapping[str, tuple[int, ...]]

@@ -1,8 +1,9 @@
 """Which HCAs are nearest to a GPU by nvidia-smi's levels, and which socket holds a NUMA node."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from nodetopo.model.hca import Hca
 from nodetopo.model.nvlink import Closeness
@@ -10,8 +11,7 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.matrix import pci_closeness
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NearestHcas:
+class NearestHcas(Struct, frozen=True, kw_only=True):
     """The HCAs nearest to one GPU and their distance; several where they tie."""
 
     closeness: Closeness
@@ -100,8 +100,7 @@ def nodes_alike(snapshot: Snapshot) -> Mapping[int, tuple[int, ...]]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rail:
+class Rail(Struct, frozen=True, kw_only=True):
     """GPUs and HCAs that are nearest to each other."""
 
     number: int | None  # by lowest GPU, from 0; None for a group

@@ -1,8 +1,9 @@
 """Faults of GPU–NIC complexes: flags of ports, IOMMU groups, address translation."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import DataDirect, Hca
@@ -18,8 +19,7 @@ from nodetopo.topology.complexes import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """Something that is not as its complex needs it."""
 
     subject: str
@@ -27,8 +27,7 @@ class Fault:
     expected: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """A fact that must be known for a verdict: *what* of which *subject*."""
 
     what: str

@@ -22,9 +22,11 @@ Documentation/admin-guide/kernel-parameters.txt).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.hca import DataDirect, Hca, HcaKind
@@ -104,8 +106,7 @@ class PortRole(StrEnum):
     OTHER = "elsewhere"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class Port(Struct, frozen=True, kw_only=True):
     """A bridge and its Access Control Services."""
 
     address: PciAddress
@@ -129,8 +130,7 @@ class Port:
         return None if self.wanted is None else self.wanted == self.control
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complex:
+class Complex(Struct, frozen=True, kw_only=True):
     """GPUs, HCAs and the bridges that join them."""
 
     kind: ComplexKind
@@ -150,8 +150,7 @@ class Complex:
         return None if function is None else function.has_ats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complexes:
+class Complexes(Struct, frozen=True, kw_only=True):
     """All complexes of a node."""
 
     # The kind that decides the flags of the machine; None where there is no complex, or only such

@@ -1,8 +1,9 @@
 """NVLink domains: which GPUs reach each other without PCIe, inside the node and beyond."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodetopo.model.gpu import FabricState, Gpu
 from nodetopo.model.snapshot import Snapshot
@@ -43,8 +44,7 @@ class Interconnect(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clique:
+class Clique(Struct, frozen=True, kw_only=True):
     """A partition of a multi-node NVLink domain; ``str()`` is the value of gpu.clique."""
 
     cluster_uuid: str

@@ -1,8 +1,9 @@
 """The matrix of a node: every GPU, HCA and Data Direct function against every other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodetopo.model.hca import DataDirect, Hca
 from nodetopo.model.numa import CpuSet
@@ -23,8 +24,7 @@ class DeviceKind(StrEnum):
     NIC = "nic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """One row."""
 
     id: str  # nvidia-smi's row name: GPU<index>, NIC<position>, DD<position>
@@ -38,8 +38,7 @@ class Device:
     memory_numa: int | None = None  # column "GPU NUMA ID": the node of the GPU's memory; GPUs only
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(Struct, frozen=True, kw_only=True):
     """Rows and columns are *devices* in order; a cell is ``None`` if unknown."""
 
     devices: tuple[Device, ...]

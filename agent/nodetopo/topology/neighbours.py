@@ -14,9 +14,11 @@ Our own driver counts as any: its slices outlive by half a minute a daemon that 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.formats.fields import dig, mappings, text
 from nodetopo.model.dra import DRIVER, ClaimedDevice, PublishedDevice
@@ -31,16 +33,15 @@ _DRIVER_IS = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 """How the expression of a class names the driver that it is for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedByDra:
+class ServedByDra(Struct, frozen=True, kw_only=True):
     """The devices that DRA drivers give out on this node."""
 
     # Id of the GPU → driver.
-    gpus: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    gpus: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # Ids of GPUs that pods hold by claim although no slice has them.
     held: frozenset[str] = frozenset()
     # Extended resource → DeviceClass that gives it to a driver of this node.
-    resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    resources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # A driver with unknown slices whose socket answers, or whose claims pods have; all GPUs might
     # belong to it.
     suspect: str | None = None

@@ -1,13 +1,13 @@
 """Requests for MIG instances and replicas: what every answer keeps, and what decides."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import preferred
 from nodetopo.allocation.rules import Policy, Rules

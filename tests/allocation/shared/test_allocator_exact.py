@@ -1,11 +1,11 @@
 """The answers for shared GPUs are the best by definition, whichever search finds them."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.allocation.facts import facts
 from nodetopo.allocation.rules import Model, Policy, Rules

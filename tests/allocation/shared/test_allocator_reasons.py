@@ -1,7 +1,8 @@
 """Why these devices of shared GPUs: the sentences, and what is said of sets of others."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Rules
 from nodetopo.allocation.shared.allocator import SharedAllocator

@@ -3,13 +3,14 @@
 from bisect import bisect
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import accumulate
 from math import cos, exp, log, pi, sqrt
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 
 class Uniform(Protocol):
@@ -60,8 +61,7 @@ class RunTimes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LogNormal:
+class LogNormal(Struct, frozen=True):
     """The log-normal distribution with a given median and mean, seconds; mean above median."""
 
     median_s: float
@@ -73,8 +73,7 @@ class LogNormal:
         return self.median_s * exp(sigma * normal(source))
 
 
-@dataclass(frozen=True, slots=True)
-class HeavyTailed:
+class HeavyTailed(Struct, frozen=True):
     """Log-normal up to the 90th percentile, and log-normal with a wider sigma beyond.
 
     One log-normal cannot meet median, 90th percentile and mean at once where a few jobs run
@@ -93,8 +92,7 @@ class HeavyTailed:
         return self.median_s * exp(log(self.ninetieth_s / self.median_s) / NINETIETH * z)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
+class Quantiles(Struct, frozen=True):
     """Points (share of jobs that run no longer, seconds), ascending in both, joined by lines."""
 
     points: Sequence[tuple[float, float]]
@@ -127,8 +125,7 @@ class Workload(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Mix:
+class Mix(Struct, frozen=True, dict=True):
     """Sizes and run times that do not depend on each other; *shares* are (GPUs, weight)."""
 
     shares: Sequence[tuple[int, float]]
@@ -151,8 +148,7 @@ class Mix:
         return (Mix(kept, self.run_times), max(left_out, 0.0)) if kept else None
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Jobs of a trace, (GPUs, seconds), drawn one by one with replacement."""
 
     jobs: Sequence[tuple[int, float]]
@@ -226,8 +222,7 @@ LONGEST_S = 200_000.0
 """Drawn run times are cut to this, 2.3 days: a few jobs of weeks would decide a whole run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One job, times in seconds; it holds its *gpus* from its start to its end."""
 
     arrival_s: float

@@ -1,9 +1,11 @@
 """The figures of a policy's choices, and the comparison of policies over seeds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from math import sqrt
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from tests.bench.traces.yardstick import Yardstick
 
@@ -25,8 +27,7 @@ COUNTS = frozenset({"decisions", "measured", "crashes"})
 """The fields of :class:`Outcome` that add up over seeds; the others are averaged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """The figures of one policy on one schedule.
 
     They cover the multi-GPU jobs smaller than the machine; ``None`` without any. Shares lie between
@@ -65,8 +66,7 @@ class Outcome:
     crashes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """Mean over seeds of (policy - first policy) in ``mean_of_best``, as shares of 1.
 
     *ci95* is half the width of its 95 % confidence interval, from the pairs of runs with equal
@@ -77,8 +77,7 @@ class Difference:
     ci95: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """A policy's mean of every figure over seeds, and the sum of its counts.
 
     *against_first* is ``None`` for the first policy and without measurements.

@@ -1,9 +1,9 @@
 """All policies on the same jobs."""
 
-from dataclasses import asdict
 from random import Random
 
 import pytest
+from msgspec.structs import asdict
 
 from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine

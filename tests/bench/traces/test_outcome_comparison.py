@@ -1,8 +1,7 @@
 """Means over seeds and the interval of a difference."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.bench.traces.outcome import Outcome, compare, half_width
 

@@ -1,8 +1,7 @@
 """One policy on one schedule, worked out by hand."""
 
-from dataclasses import asdict
-
 import pytest
+from msgspec.structs import asdict
 
 from nodetopo.machines.bundled import machine
 from tests.bench.traces.jobs import Job, schedule

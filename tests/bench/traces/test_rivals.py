@@ -1,10 +1,10 @@
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import permutations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.best_effort import BestEffort
 from nodetopo.errors import InputError

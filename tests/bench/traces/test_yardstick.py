@@ -1,8 +1,7 @@
 """What sets are worth, on machines of which one knows."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Model
 from nodetopo.machines.bundled import machine

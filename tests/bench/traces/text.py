@@ -1,8 +1,10 @@
 """A simulated trace in all formats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer
@@ -31,8 +33,7 @@ DIGITS = 6
 """Decimals in JSON: beyond them the last bits of logarithms differ between C libraries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Struct, frozen=True, kw_only=True):
     """The simulation and its results; *left_out* are policies with the reason."""
 
     machine: str

@@ -3,10 +3,12 @@
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import nan
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError
 from nodetopo.model.digits import number
@@ -59,8 +61,7 @@ MAX_QUANTILES = 10_000
 """Points of a distribution of run times; each drawn run time searches them from the start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFile:
+class TraceFile(Struct, frozen=True, kw_only=True):
     """The contents of one file; an empty tuple for missing parts.
 
     Attributes:
@@ -273,8 +274,7 @@ FULL = 1.0
 """Offered load above which recorded arrivals come from more than this node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracePlan:
+class TracePlan(Struct, frozen=True, kw_only=True):
     """The jobs of every seed on a node of *gpus* GPUs.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.cli.output import Style
 from nodetopo.cli.topo.rows import legend, text

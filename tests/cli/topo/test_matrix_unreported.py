@@ -1,6 +1,6 @@
 """A cell that nobody reports: printed as a question mark, and read back as unknown."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.cli.output import Style
 from nodetopo.cli.topo.rows import NOT_REPORTED, text

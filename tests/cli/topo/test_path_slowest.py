@@ -1,6 +1,6 @@
 """The slowest hop of a way."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.cli.topo.path import way
 from nodetopo.machines.bundled import machine

@@ -1,8 +1,9 @@
 """What the tests of the rules share: a node on which every rule passes, and one verdict."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Result, evaluate
 from nodetopo.components.audit.catalogue import rule

@@ -1,8 +1,7 @@
 """The audit rules: kubelet settings, and pods with GPUs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Finding, Verdict
@@ -70,7 +69,7 @@ def test_a_policy_that_aligns_nothing_is_found(
     verdict: Verdict,
     finding: Finding,
 ) -> None:
-    settings = replace(SETTINGS, **{field: value})  # type: ignore[arg-type]
+    settings = replace(SETTINGS, **{field: value})
     found = result(code, replace(healthy(), kubelet=settings))
     assert (found.verdict, found.findings) == (verdict, (finding,))
 

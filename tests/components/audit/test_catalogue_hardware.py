@@ -1,9 +1,9 @@
 """Each health rule: what passes, what breaks it, what leaves it unknown."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Finding, Verdict

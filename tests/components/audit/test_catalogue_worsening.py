@@ -1,12 +1,12 @@
 """A node made worse never gains a pass, whatever happens to it and in whatever order."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Verdict
@@ -85,7 +85,7 @@ def unset_policies(snapshot: Snapshot, which: int) -> Snapshot:
         ("memory_manager_policy", "None"),
         ("topology_manager_policy", "none"),
     )[which % 3]
-    bad = snapshot.kubelet and replace(snapshot.kubelet, **{field: value})  # type: ignore[arg-type]
+    bad = snapshot.kubelet and replace(snapshot.kubelet, **{field: value})
     return replace(snapshot, kubelet=bad)
 
 
@@ -104,7 +104,7 @@ def shrink_request(snapshot: Snapshot, _which: int) -> Snapshot:
 
 def forget(snapshot: Snapshot, which: int) -> Snapshot:
     parts = ("nvlinks", "numa_nodes", "hcas", "kubelet", "pods")
-    return replace(snapshot, **{parts[which % len(parts)]: None})  # type: ignore[arg-type]
+    return replace(snapshot, **{parts[which % len(parts)]: None})
 
 
 BLOWS: tuple[Blow, ...] = (

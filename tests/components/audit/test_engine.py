@@ -1,12 +1,12 @@
 """The engine with all rules: their order, what they miss, JSON."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate, report_to_plain
 from nodetopo.checks.waivers import Overrides, Waiver

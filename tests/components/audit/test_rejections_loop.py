@@ -1,12 +1,13 @@
 """Rejected pods in the daemon: what is explained, how often, and what is given up."""
 
+import dataclasses
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.audit.rejections_loop import (
@@ -77,7 +78,7 @@ def rejected(name: str = "wide", gpus: int = 6, **fields: Any) -> Mapping[str, A
     }
 
 
-@dataclass
+@dataclasses.dataclass
 class Played:
     """A daemon whose node a test sets, and whose clock it turns."""
 
@@ -85,7 +86,7 @@ class Played:
     is_silent: bool = False
     seconds: float = 0.0
     reads: int = 0
-    posted: list[PodEvent] = field(default_factory=list)
+    posted: list[PodEvent] = dataclasses.field(default_factory=list)
     absences: tuple[Absence, ...] = ()
 
     def __post_init__(self) -> None:

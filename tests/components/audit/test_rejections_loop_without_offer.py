@@ -1,7 +1,6 @@
 """Rejected pods where the kubelet tells what its pods hold, and not what it offers."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.audit.rejections_loop import ATTEMPTS, GAP_S

@@ -3,12 +3,12 @@
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.checks.rule import Severity

@@ -1,11 +1,11 @@
 """What pods have without our DRA driver: when the kubelet is asked, and what its answers mean."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.dra.held import LOOK_S, RELEASE_S, HeldDevices
 from nodetopo.errors import UnreadableError

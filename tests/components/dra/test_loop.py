@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.dra import loop as dra_loop
 from nodetopo.components.dra.driver.claims import AllocatedDevice, ClaimReference

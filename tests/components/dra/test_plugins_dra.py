@@ -1,10 +1,10 @@
 """Which GPUs the device plugin offers beside DRA drivers, and for our own."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.dra.neighbours import DraNeighbours
 from nodetopo.components.gpus.offer_notices import OfferNotices

@@ -1,11 +1,11 @@
 """What our driver publishes: devices, counters, taints, within the limits of the API."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.dra.devices import FOREIGN, HELD, UNHEALTHY, Conditions
 from nodetopo.components.dra.form import Form

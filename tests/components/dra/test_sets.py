@@ -1,9 +1,9 @@
 """Sets of GPUs as devices: which there are, and in which order."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.components.dra.choice import sizes

@@ -1,12 +1,12 @@
 """What is written to the API server, and what is left as it is."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.components.dra.choice import chain_sizes
 from nodetopo.components.dra.devices import Conditions

@@ -1,10 +1,10 @@
 """How many GPUs the machine should have."""
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.gpus.expected import ExpectedGpuCount, expected_here

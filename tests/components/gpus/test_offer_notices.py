@@ -1,11 +1,11 @@
 """What is reported of the devices that are offered."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.offer_notices import OfferNotices

@@ -1,11 +1,11 @@
 """The placement of a resource: rules from the settings, engines kept, reasons for the log."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.allocation.rules import Model, Policy
@@ -365,7 +365,7 @@ def test_variants_that_another_thread_adds_meanwhile_do_not_fail_a_choice() -> N
     assert current is not None
     choices = current.choices
 
-    class Compared(Variant):
+    class Compared(Variant, frozen=True):
         """A key that has another thread's variant added while it is compared."""
 
         def __ne__(self, other: object) -> bool:

@@ -1,10 +1,10 @@
 """What a set of plugins asks of the node, and writes there, besides its resources."""
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.plan import load_table

@@ -1,12 +1,12 @@
 """Resources that come and go with the snapshots, as a kubelet sees them."""
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.plan import load_table

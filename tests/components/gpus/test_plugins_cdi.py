@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.cdi import OWN_KIND
 from nodetopo.kernel.settings.policies import TimeSlicing

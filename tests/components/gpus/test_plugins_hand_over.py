@@ -1,11 +1,11 @@
 """How devices reach containers, while the files that decide it change."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.gpus import hand_over_files
 from nodetopo.deviceplugin.hand_over import NodeSetup, read_setup

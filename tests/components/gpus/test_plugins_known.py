@@ -2,8 +2,9 @@
 
 import errno
 import json
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.plan import load_table
 from nodetopo.components.gpus.plugins import PluginSet

@@ -1,9 +1,9 @@
 """Why the agent says that it is not ready."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from nodetopo.components.gpus.readiness import PATIENCE
 from nodetopo.components.gpus.readiness import not_ready as reasons_of
@@ -14,7 +14,7 @@ from nodetopo.model.presence import UnlistedGpu
 from nodetopo.model.snapshot import Snapshot
 
 GPUS = machine("l40s-pcie-4")
-ONLY_ON_PCI = dataclasses.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))
+ONLY_ON_PCI = structs.replace(GPUS, gpus=(), pci_gpus=tuple(g.pci for g in GPUS.gpus if g.pci))
 NO_GPUS = Snapshot(pci_gpus=())
 ANSWERS = NvmlStatus()
 HAD = {"nvidia.com/gpu": True}
@@ -71,9 +71,9 @@ def test_a_driver_that_lists_none_of_its_gpus_is_not_ready(
     driver: str, expected: list[str]
 ) -> None:
     unlisted = tuple(UnlistedGpu(pci=it, driver=driver) for it in ONLY_ON_PCI.pci_gpus or ())
-    node = dataclasses.replace(ONLY_ON_PCI, unlisted_gpus=unlisted)
+    node = structs.replace(ONLY_ON_PCI, unlisted_gpus=unlisted)
     assert reasons(node, is_registered={}) == expected
-    some = dataclasses.replace(GPUS, gpus=GPUS.gpus[1:], unlisted_gpus=unlisted[:1])
+    some = structs.replace(GPUS, gpus=GPUS.gpus[1:], unlisted_gpus=unlisted[:1])
     assert reasons(some) == []
 
 

@@ -1,6 +1,8 @@
 """What the kubelet's own list does to registrations."""
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.registration_loop import (
     AGAIN_S,
@@ -29,13 +31,13 @@ REGISTERED = PluginState(
 )
 
 
-@dataclass
+@dataclasses.dataclass
 class Plugin:
     """A plugin that registers the moment it is asked to."""
 
     state: PluginState = REGISTERED
     healthy_ids: frozenset[str] = frozenset({"GPU-0", "GPU-1"})
-    doubts: list[str] = field(default_factory=list)
+    doubts: list[str] = dataclasses.field(default_factory=list)
 
     def doubt(self, problem: str) -> None:
         """Remember the problem."""
@@ -48,12 +50,12 @@ class Plugin:
             self.state = replace(self.state, is_registered=True, unlisted=None)
 
 
-@dataclass
+@dataclasses.dataclass
 class Node:
     """A kubelet, its one plugin, and the loop by a clock of its own."""
 
     listed: tuple[str, ...] | None = ("GPU-0", "GPU-1")
-    plugin: Plugin = field(default_factory=Plugin)
+    plugin: Plugin = dataclasses.field(default_factory=Plugin)
     now: float = 0.0
     asked: int = 0
 

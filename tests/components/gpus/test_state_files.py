@@ -1,9 +1,9 @@
 """GPUs that a new process remembers: of this boot, and never because of a bad file."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.state_files import KnownGpus

@@ -1,10 +1,10 @@
 """Pods are told what they were given: one Event each, once the kubelet lists them."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.own_pods import ANNOTATION, UNUSED_POLICY, OwnPods

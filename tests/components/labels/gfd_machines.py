@@ -1,8 +1,9 @@
 """Machines for the tests of GFD's labels, and their labels in NVIDIA's domain."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import LabelRules
@@ -51,10 +52,10 @@ def difference(old: dict[str, str], new: dict[str, str]) -> dict[str, str | None
 def with_gpus(snapshot: Snapshot, *indices: int, **changes: Any) -> Snapshot:
     """Return *snapshot* with *changes* made to the GPUs of *indices*; none at all means each."""
     gpus = tuple(
-        dataclasses.replace(gpu, **changes) if gpu.index in indices or not indices else gpu
+        structs.replace(gpu, **changes) if gpu.index in indices or not indices else gpu
         for gpu in snapshot.gpus
     )
-    return dataclasses.replace(snapshot, gpus=gpus)
+    return structs.replace(snapshot, gpus=gpus)
 
 
 def divided(gpu: Gpu, *profiles: str | None, attributes: MigAttributes | None = None) -> Gpu:
@@ -63,13 +64,13 @@ def divided(gpu: Gpu, *profiles: str | None, attributes: MigAttributes | None = 
         MigInstance(uuid=f"MIG-{gpu.index}-{slot}", profile=profile, attributes=attributes)
         for slot, profile in enumerate(profiles)
     )
-    return dataclasses.replace(gpu, mig=Mig(is_enabled=True, instances=instances))
+    return structs.replace(gpu, mig=Mig(is_enabled=True, instances=instances))
 
 
 def all_divided(snapshot: Snapshot, *profiles: str | None) -> Snapshot:
     """Return *snapshot* with every GPU divided into *profiles*."""
     gpus = tuple(divided(gpu, *profiles, attributes=HALF) for gpu in snapshot.gpus)
-    return dataclasses.replace(snapshot, gpus=gpus)
+    return structs.replace(snapshot, gpus=gpus)
 
 
 HALF = MigAttributes(

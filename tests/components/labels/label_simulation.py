@@ -1,8 +1,9 @@
 """An agent whose clock a test turns: what it publishes in hours, without waiting."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.loop import DesiredLabelsSource, LabelsLoop

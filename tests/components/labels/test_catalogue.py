@@ -1,12 +1,12 @@
 """The catalogue as a whole, and when its labels' absence is proof."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import CATALOGUE, GFD_KEYS, is_complete, labels
 from nodetopo.components.labels.levels import MAX_TIERS
@@ -36,12 +36,12 @@ any_rules = st.builds(
 @pytest.mark.parametrize("subject", ["", "GPU3 nvmlDeviceGetMemoryInfo"])
 def test_anything_that_nvml_withheld_makes_a_snapshot_incomplete(subject: str) -> None:
     issue = ProbeIssue(probe="nvml", subject=subject, reason="timeout")
-    assert not is_complete(dataclasses.replace(machine("dgx-h100"), issues=(issue,)))
+    assert not is_complete(structs.replace(machine("dgx-h100"), issues=(issue,)))
 
 
 def test_what_other_probes_could_not_read_leaves_a_snapshot_complete() -> None:
     issue = ProbeIssue(probe="pcie", subject="0000:1b:00.0 config", reason="EPERM")
-    assert is_complete(dataclasses.replace(machine("dgx-h100"), issues=(issue,)))
+    assert is_complete(structs.replace(machine("dgx-h100"), issues=(issue,)))
 
 
 def test_a_lost_gpu_makes_a_snapshot_incomplete() -> None:
@@ -62,7 +62,7 @@ def everything() -> Iterator[str]:
     host = VgpuHost(driver_version="580.95.02", driver_branch="r580_95")
     guest = machine("h100-vm-8")
     functions = [gpu.function for gpu in guest.gpus if gpu.function is not None]
-    virtual = with_gpus(guest, function=dataclasses.replace(functions[0], vgpu_host=host))
+    virtual = with_gpus(guest, function=structs.replace(functions[0], vgpu_host=host))
     halves = all_divided(PARTLY, "3g.40gb")
     yield from (key for name in names() for key in labels(machine(name)))
     yield from labels(virtual)
@@ -103,7 +103,7 @@ def test_without_the_keys_of_gfd_all_others_stay(name: str) -> None:
 
 
 def test_a_node_without_gpus_has_none_of_gfds_labels() -> None:
-    empty = dataclasses.replace(PARTLY, gpus=(), nvlinks=(), pairs=(), nvswitches=())
+    empty = structs.replace(PARTLY, gpus=(), nvlinks=(), pairs=(), nvswitches=())
     found = labels(empty, LabelRules(mig="mixed"))
     assert [key for key in found if key.startswith(NVIDIA)] == []
 
@@ -119,7 +119,7 @@ def test_every_label_of_any_machine_is_one_that_the_api_server_takes(
 
 @given(any_machine)
 def test_which_model_is_described_does_not_depend_on_the_order_of_gpus(snapshot: Snapshot) -> None:
-    turned = dataclasses.replace(snapshot, gpus=snapshot.gpus[::-1])
+    turned = structs.replace(snapshot, gpus=snapshot.gpus[::-1])
     one, other = labels(snapshot), labels(turned)
     keys = ("nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas")
     assert [one.get(key) for key in keys] == [other.get(key) for key in keys]

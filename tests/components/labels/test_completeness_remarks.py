@@ -1,8 +1,7 @@
 """What a person is told about labels."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from nodetopo.components.labels.completeness import remarks
 from nodetopo.components.labels.rules import LabelRules
@@ -50,7 +49,7 @@ def test_a_gpu_that_never_told_its_model_is_not_another_model() -> None:
         ),
         (PARTLY, "a GPU is in MIG mode without a MIG device"),
         (
-            dataclasses.replace(HALVES, gpus=(divided(H100.gpus[0], "1g.10gb"), *HALVES.gpus[1:])),
+            structs.replace(HALVES, gpus=(divided(H100.gpus[0], "1g.10gb"), *HALVES.gpus[1:])),
             "there are MIG devices of several profiles",
         ),
     ],

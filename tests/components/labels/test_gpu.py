@@ -1,8 +1,7 @@
 """Labels of a node's GPUs where neither MIG nor sharing counts."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.gpu import Fabric, FabricState, Gpu
@@ -89,15 +88,15 @@ def test_a_bundled_machine_has_exactly_these_labels(name: str) -> None:
 
 def test_of_several_models_the_most_frequent_is_described() -> None:
     node = machine("dgx-h100")
-    other = dataclasses.replace(node.gpus[0], product="NVIDIA A2", memory_mib=15356)
-    mixed = dataclasses.replace(node, gpus=(other, *node.gpus[1:]))
+    other = structs.replace(node.gpus[0], product="NVIDIA A2", memory_mib=15356)
+    mixed = structs.replace(node, gpus=(other, *node.gpus[1:]))
     assert changed(node, mixed) == {"gpu.count": "7"}
 
 
 def test_of_equally_many_models_the_first_by_name_is_described() -> None:
     node = machine("l40s-pcie-4")
-    other = [dataclasses.replace(gpu, product="NVIDIA A2") for gpu in node.gpus[2:]]
-    mixed = dataclasses.replace(node, gpus=(*node.gpus[:2], *other))
+    other = [structs.replace(gpu, product="NVIDIA A2") for gpu in node.gpus[2:]]
+    mixed = structs.replace(node, gpus=(*node.gpus[:2], *other))
     assert changed(node, mixed) == {
         "gpu.count": "2",
         "gpu.product": "NVIDIA-A2",
@@ -106,7 +105,7 @@ def test_of_equally_many_models_the_first_by_name_is_described() -> None:
 
 def test_a_driver_version_of_two_parts_has_no_revision() -> None:
     node = machine("l40s-pcie-4")
-    assert changed(node, dataclasses.replace(node, driver_version="580.95")) == {
+    assert changed(node, structs.replace(node, driver_version="580.95")) == {
         "cuda.driver-version.full": "580.95",
         "cuda.driver-version.revision": None,
         "cuda.driver.rev": None,
@@ -115,7 +114,7 @@ def test_a_driver_version_of_two_parts_has_no_revision() -> None:
 
 def test_a_driver_version_of_four_parts_is_not_taken_apart() -> None:
     node = machine("l40s-pcie-4")
-    odd = dataclasses.replace(node, driver_version="580.95.05.1")
+    odd = structs.replace(node, driver_version="580.95.05.1")
     assert changed(node, odd) == {key: None for key in DRIVER_580 if key.startswith("cuda.driver")}
 
 
@@ -127,7 +126,7 @@ def test_a_value_of_which_nothing_is_left_takes_no_other_with_it() -> None:
 
 def test_a_machine_without_a_name_is_unknown() -> None:
     node = machine("l40s-pcie-4")
-    nameless = dataclasses.replace(node, product_name=None)
+    nameless = structs.replace(node, product_name=None)
     assert changed(node, nameless) == {"gpu.machine": "unknown"}
 
 
@@ -139,7 +138,7 @@ def test_memory_that_could_not_be_read_is_left_out() -> None:
 def test_a_mig_mode_that_could_not_be_read_is_not_called_incapable() -> None:
     node = machine("l40s-pcie-4")
     issue = ProbeIssue(probe="nvml", subject="GPU0 nvmlDeviceGetMigMode", reason="UNKNOWN")
-    unread = dataclasses.replace(node, issues=(issue,))
+    unread = structs.replace(node, issues=(issue,))
     assert changed(node, unread) == {"mig.capable": None}
 
 
@@ -156,10 +155,10 @@ def test_a_mig_mode_that_could_not_be_read_is_not_called_incapable() -> None:
 def test_the_mode_is_what_all_gpus_agree_on(classes: tuple[str | None, ...], mode: str) -> None:
     node = machine("l40s-pcie-4")
     gpus = tuple(
-        dataclasses.replace(gpu, function=PciFunction(pci_class=pci_class))
+        structs.replace(gpu, function=PciFunction(pci_class=pci_class))
         for gpu, pci_class in zip(node.gpus, classes, strict=False)
     )
-    assert gfd(dataclasses.replace(node, gpus=gpus))["gpu.mode"] == mode
+    assert gfd(structs.replace(node, gpus=gpus))["gpu.mode"] == mode
 
 
 @pytest.mark.parametrize(

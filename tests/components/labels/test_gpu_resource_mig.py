@@ -1,8 +1,7 @@
 """Labels of MIG devices, by NVIDIA's strategies."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from nodetopo.components.labels.rules import LabelRules, SharedLabel
 from nodetopo.model.gpu import Mig
@@ -56,7 +55,7 @@ def test_without_gpus_in_mig_mode_only_the_strategy_is_told(mig: str) -> None:
 
 @both
 def test_a_node_without_gpus_tells_no_strategy(mig: str) -> None:
-    empty = dataclasses.replace(H100, gpus=(), nvlinks=(), pairs=(), nvswitches=())
+    empty = structs.replace(H100, gpus=(), nvlinks=(), pairs=(), nvswitches=())
     assert ruled(empty, mig=mig) == {}
 
 
@@ -76,7 +75,7 @@ def test_under_single_mig_devices_take_the_place_of_gpus() -> None:
         with_gpus(HALVES, 3, mig=None),
         with_gpus(HALVES, 3, mig=Mig(is_enabled=False)),
         with_gpus(HALVES, 3, mig=Mig(is_enabled=True)),
-        dataclasses.replace(
+        structs.replace(
             HALVES, gpus=(*HALVES.gpus[:7], divided(HALVES.gpus[7], "3g.40gb", "1g.10gb"))
         ),
         PARTLY,
@@ -91,7 +90,7 @@ def test_a_lost_gpu_whose_mode_was_never_read_leaves_open_whether_a_node_is_inva
     lost = with_gpus(HALVES, 3, mig=None, is_lost=True)
     found = gfd(lost, LabelRules(mig="single"))
     assert found.keys() & INVALID == {"mig.strategy"}
-    both = dataclasses.replace(lost, gpus=(H100.gpus[0], *lost.gpus[1:]))  # one is whole
+    both = structs.replace(lost, gpus=(H100.gpus[0], *lost.gpus[1:]))  # one is whole
     found = gfd(both, LabelRules(mig="single"))
     assert {key: found.get(key) for key in INVALID} == INVALID
 
@@ -120,13 +119,13 @@ def test_mig_devices_that_did_not_tell_their_profile_have_no_product() -> None:
 
 def test_a_mig_device_that_did_not_tell_its_profile_takes_no_other_with_it() -> None:
     gpus = (divided(H100.gpus[0], None, "3g.40gb", attributes=HALF), *HALVES.gpus[1:])
-    found = gfd(dataclasses.replace(HALVES, gpus=gpus), LabelRules(mig="mixed"))
+    found = gfd(structs.replace(HALVES, gpus=gpus), LabelRules(mig="mixed"))
     assert found["mig-3g.40gb.count"] == "15"
 
 
 def test_attributes_that_one_device_keeps_to_itself_are_told_by_another() -> None:
     gpus = (divided(H100.gpus[0], "3g.40gb"), *HALVES.gpus[1:])
-    silent = dataclasses.replace(HALVES, gpus=gpus)
+    silent = structs.replace(HALVES, gpus=gpus)
     assert gfd(silent, LabelRules(mig="single")) == {
         **gfd(HALVES, LabelRules(mig="single")),
         "gpu.count": "15",

@@ -1,9 +1,9 @@
 """When labels are published: hours of it, without waiting."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.backoff import API_RETRY_S, note_answer
 from nodetopo.components.labels.outputs.nfd import NfdFile

@@ -1,10 +1,10 @@
 """What takes a label off, and what does not."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.labels.loop import AbsenceProof, DesiredLabelsBuilder, NodeTiers
 from nodetopo.components.labels.outputs.nfd import NfdFile

@@ -1,9 +1,9 @@
 """What a snapshot and the settings make of a node's labels."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.labels.loop import DesiredLabelsBuilder, NodeTiers
 from nodetopo.kernel.settings.declare import Settings

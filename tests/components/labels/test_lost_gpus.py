@@ -1,6 +1,5 @@
 """A lost GPU makes no label wrong: what it did not say is absent, so that a publisher keeps it."""
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import is_complete, labels
 from nodetopo.components.labels.rules import LabelRules, SharedLabel
@@ -46,7 +46,7 @@ def _machines() -> dict[str, Snapshot]:
         **shapes,
         **{name: bundled.machine(name) for name in bundled.names()},
         "all divided": all_divided(dgx, "3g.40gb", "3g.40gb"),
-        "half divided": dataclasses.replace(
+        "half divided": structs.replace(
             dgx, gpus=(*dgx.gpus[:4], *all_divided(dgx, "7g.80gb").gpus[4:])
         ),
         "two models": with_gpus(dgx, 0, 1, 2, 3, product="NVIDIA H200", memory_mib=143771),
@@ -93,7 +93,7 @@ def lost(snapshot: Snapshot, known: Mapping[int, int], gone: Collection[int] = (
     names = {f"GPU{index}" for index in known}
     is_any_left = len(known) < len(snapshot.gpus)
     links = tuple(link for link in snapshot.nvlinks or () if link.gpu not in known)
-    return dataclasses.replace(
+    return structs.replace(
         snapshot,
         gpus=tuple(map(left, snapshot.gpus)),
         nvlinks=links if is_any_left and snapshot.nvlinks is not None else None,

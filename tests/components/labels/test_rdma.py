@@ -1,8 +1,7 @@
 """The network cards of the GPUs."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from nodetopo.model.gpu import NvidiaDriver
 from nodetopo.model.hca import Hca, HcaKind, HcaPort, LinkLayer
@@ -26,10 +25,10 @@ def port(layer: LinkLayer, rate: float, state: str = "ACTIVE") -> HcaPort:
 
 def with_cards(snapshot: Snapshot, *ports: HcaPort, kind: HcaKind | None = None) -> Snapshot:
     hcas = tuple(
-        dataclasses.replace(hca, ports=(one,), kind=kind)
+        structs.replace(hca, ports=(one,), kind=kind)
         for hca, one in zip(snapshot.hcas or (), ports, strict=True)
     )
-    return dataclasses.replace(snapshot, hcas=hcas)
+    return structs.replace(snapshot, hcas=hcas)
 
 
 def ib(rate: float = 400.0) -> HcaPort:
@@ -57,7 +56,7 @@ def test_a_machine_has_these_cards(name: str, expected: tuple[str | None, ...]) 
 
 
 def test_hcas_that_were_not_read_leave_all_open() -> None:
-    assert rdma(dataclasses.replace(DGX, hcas=None)) == (None, None, None, None)
+    assert rdma(structs.replace(DGX, hcas=None)) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("ports", [(ib(), ethernet()), (ethernet(), ib())])
@@ -118,7 +117,7 @@ def test_without_port_facts_the_cards_still_count() -> None:
 
 
 def test_where_no_distance_is_known_all_cards_count() -> None:
-    machine = dataclasses.replace(node(numa=(0,)), hcas=(Hca(name="a", ports=(ib(),)),))
+    machine = structs.replace(node(numa=(0,)), hcas=(Hca(name="a", ports=(ib(),)),))
     assert rdma(machine) == ("ib", "1", "400", None)
 
 
@@ -143,7 +142,7 @@ def test_gpudirect_is_what_driver_and_kernel_offer(
     release: str | None,
     expected: str | None,
 ) -> None:
-    machine = dataclasses.replace(DGX, nvidia=driver, kernel=Kernel(release=release))
+    machine = structs.replace(DGX, nvidia=driver, kernel=Kernel(release=release))
     assert own(machine).get("gdr") == expected
 
 
@@ -180,11 +179,11 @@ def test_a_gpu_whose_card_another_has_nearest_too_is_on_no_rail() -> None:
 
 def test_a_card_without_a_numa_node_is_marked() -> None:
     first, *rest = DGX.hcas or ()
-    homeless = dataclasses.replace(first, numa_node=None)
-    found = dataclasses.replace(DGX, hcas=(homeless, *rest))
+    homeless = structs.replace(first, numa_node=None)
+    found = structs.replace(DGX, hcas=(homeless, *rest))
     assert own(found)["rdma-nics-per-numa"] == "3-4-u1"
 
 
 def test_hcas_that_were_not_read_leave_rails_and_modes_open() -> None:
-    labels = own(dataclasses.replace(DGX, hcas=None))
+    labels = own(structs.replace(DGX, hcas=None))
     assert {"rdma-rails", "rdma-nics-per-numa", "rdma-netns", "data-direct"}.isdisjoint(labels)

@@ -1,11 +1,11 @@
 """The topology family as a whole, and what it says of NVLink."""
 
-import dataclasses
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import DEFAULT_PREFIX, LabelRules
@@ -54,14 +54,14 @@ def test_a_level_of_nvlink_holds_a_dot_only_behind_its_own_parent(snapshot: Snap
 def test_the_same_hardware_under_another_name_differs_in_its_nvlink_domain_only(
     snapshot: Snapshot,
 ) -> None:
-    one = dataclasses.replace(snapshot, node="gpu-1")
-    other = dataclasses.replace(snapshot, node="gpu-2", issues=(), captured_at=None)
+    one = structs.replace(snapshot, node="gpu-1")
+    other = structs.replace(snapshot, node="gpu-2", issues=(), captured_at=None)
     assert set(changed(one, other)) <= {"nvlink-domain", "nvlink-partition"}
 
 
 @pytest.mark.parametrize("name", [DGX, PCIE, NVL72])
 def test_a_node_without_gpus_has_none_of_the_family(name: str) -> None:
-    bare = dataclasses.replace(shape(name), gpus=(), nvlinks=(), pairs=(), nvswitches=())
+    bare = structs.replace(shape(name), gpus=(), nvlinks=(), pairs=(), nvswitches=())
     assert own(bare, levels=LEVELS) == {}
 
 
@@ -110,7 +110,7 @@ def test_a_node_of_a_rack_names_the_racks_domain_and_its_part_of_it() -> None:
 def test_a_racks_size_is_what_its_names_state(
     machine: str | None, product: str, size: str | None
 ) -> None:
-    node = dataclasses.replace(shape(NVL72), product_name=machine)
+    node = structs.replace(shape(NVL72), product_name=machine)
     for position in range(len(node.gpus)):
         node = with_gpu(node, position, product=product)
     found = own(node)
@@ -118,7 +118,7 @@ def test_a_racks_size_is_what_its_names_state(
 
 
 def test_a_name_alone_makes_no_rack() -> None:
-    named = dataclasses.replace(shape(DGX), product_name="GB200 NVL72")
+    named = structs.replace(shape(DGX), product_name="GB200 NVL72")
     assert own(named)["nvlink-domain-size"] == "8"
 
 
@@ -152,17 +152,17 @@ def test_the_links_are_those_of_the_gpu_with_the_fewest() -> None:
     node = shape(DGX)
     links = node.nvlinks or ()
     down = tuple(
-        dataclasses.replace(link, is_active=False) if (link.gpu, link.link) == (3, 4) else link
+        structs.replace(link, is_active=False) if (link.gpu, link.link) == (3, 4) else link
         for link in links
     )
-    assert own(dataclasses.replace(node, nvlinks=down))["nvlink-links"] == "17"
+    assert own(structs.replace(node, nvlinks=down))["nvlink-links"] == "17"
 
 
 def test_the_links_of_a_gpu_that_keeps_silent_leave_the_number_open() -> None:
     node = shape(DGX)
     links = node.nvlinks or ()
-    silent = (dataclasses.replace(links[0], is_active=None), *links[1:])
-    assert changed(node, dataclasses.replace(node, nvlinks=silent))["nvlink-links"] is None
+    silent = (structs.replace(links[0], is_active=None), *links[1:])
+    assert changed(node, structs.replace(node, nvlinks=silent))["nvlink-links"] is None
 
 
 def test_gpus_in_mig_mode_do_not_count_for_links() -> None:
@@ -174,10 +174,10 @@ def test_a_mig_mode_that_could_not_be_read_is_not_called_off() -> None:
     node = shape(PCIE)
     issue = ProbeIssue(probe="nvml", subject="GPU0 nvmlDeviceGetMigMode", reason="UNKNOWN")
     assert own(node)["mig-enabled"] == "false"
-    assert "mig-enabled" not in own(dataclasses.replace(node, issues=(issue,)))
+    assert "mig-enabled" not in own(structs.replace(node, issues=(issue,)))
 
 
 def test_one_gpu_in_mig_mode_is_enough_whatever_is_unread() -> None:
     issue = ProbeIssue(probe="nvml", subject="GPU0 nvmlDeviceGetMigMode", reason="UNKNOWN")
-    node = dataclasses.replace(shape(DGX), issues=(issue,))
+    node = structs.replace(shape(DGX), issues=(issue,))
     assert own(with_gpu(node, 1, mig=Mig(is_enabled=True)))["mig-enabled"] == "true"

@@ -1,9 +1,9 @@
 """Labels about how the GPUs of a node are joined, whatever their domain."""
 
-import dataclasses
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.machines.bundled import machine
@@ -26,8 +26,8 @@ MNNVL = Fabric(state=FabricState.COMPLETED, status=0, cluster_uuid=CLUSTER, cliq
 
 def with_gpus(snapshot: Snapshot, **changes: Any) -> Snapshot:
     """Return *snapshot* with *changes* made to every GPU."""
-    gpus = tuple(dataclasses.replace(gpu, **changes) for gpu in snapshot.gpus)
-    return dataclasses.replace(snapshot, gpus=gpus)
+    gpus = tuple(structs.replace(gpu, **changes) for gpu in snapshot.gpus)
+    return structs.replace(snapshot, gpus=gpus)
 
 
 def changed(before: Snapshot, after: Snapshot) -> dict[str, str | None]:
@@ -55,7 +55,7 @@ def test_a_board_whose_driver_names_a_cluster_keeps_every_label_of_a_single_node
 
 def test_a_cluster_of_zeros_is_no_cluster() -> None:
     node = machine("gb200-nvl72")
-    zeros = dataclasses.replace(MNNVL, cluster_uuid="00000000-0000-0000-0000-000000000000")
+    zeros = structs.replace(MNNVL, cluster_uuid="00000000-0000-0000-0000-000000000000")
     found = labels(with_gpus(node, fabric=zeros))
     assert "nvidia.com/gpu.clique" not in found
     assert found["gpu.topology/interconnect"] == "nvswitch"
@@ -80,13 +80,13 @@ def test_a_fabric_that_is_not_ready_leaves_its_labels_open(fabric: Fabric) -> No
 
 def test_a_node_of_unknown_name_has_no_domain_of_its_own() -> None:
     node = machine("dgx-h100")
-    unnamed = dataclasses.replace(node, node=None)
+    unnamed = structs.replace(node, node=None)
     assert changed(node, unnamed) == {"gpu.topology/nvlink-domain": None}
 
 
 def test_without_links_nothing_is_said_about_links() -> None:
     node = machine("dgx-1v")
-    unknown = dataclasses.replace(node, nvlinks=None, nvswitches=None, pairs=())
+    unknown = structs.replace(node, nvlinks=None, nvswitches=None, pairs=())
     assert changed(node, unknown) == {
         "gpu.topology/interconnect": None,
         "gpu.topology/nvlink-domain": None,
@@ -98,8 +98,8 @@ def test_without_links_nothing_is_said_about_links() -> None:
 
 def test_links_of_several_generations_count_as_the_lowest() -> None:
     node = machine("dgx-h100")
-    older = dataclasses.replace((node.nvlinks or ())[0], version=3)
-    mixed = dataclasses.replace(node, nvlinks=(older, *(node.nvlinks or ())[1:]))
+    older = structs.replace((node.nvlinks or ())[0], version=3)
+    mixed = structs.replace(node, nvlinks=(older, *(node.nvlinks or ())[1:]))
     assert changed(node, mixed) == {"nvidia.com/nvlink.version": "3"}
 
 

@@ -1,6 +1,6 @@
 """The kubelet's policies as labels."""
 
-import dataclasses
+from msgspec import structs
 
 from nodetopo.model.kubelet import KubeletSettings
 from tests.components.labels.topology_machines import own, shape
@@ -10,7 +10,7 @@ KEYS = {"tm-policy", "tm-scope", "cpu-manager", "memory-manager"}
 
 
 def policies(settings: KubeletSettings | None) -> dict[str, str]:
-    found = own(dataclasses.replace(NODE, kubelet=settings))
+    found = own(structs.replace(NODE, kubelet=settings))
     return {key: value for key, value in found.items() if key in KEYS}
 
 

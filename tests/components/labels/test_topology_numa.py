@@ -1,8 +1,7 @@
 """How the GPUs are spread over NUMA nodes."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from nodetopo.model.snapshot import Snapshot
 from tests.components.labels.topology_machines import own, shape, with_gpu
@@ -40,4 +39,4 @@ def test_on_a_machine_of_one_node_a_gpu_can_be_nowhere_else() -> None:
 
 
 def test_nodes_that_were_not_read_leave_all_open() -> None:
-    assert numa(dataclasses.replace(shape(DGX), numa_nodes=None)) == (None, None, None)
+    assert numa(structs.replace(shape(DGX), numa_nodes=None)) == (None, None, None)

@@ -1,10 +1,10 @@
 """Whether a node still has its topology, and the reason if not."""
 
-import dataclasses
 from collections.abc import Container
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from nodetopo.components.labels.topology_ok import topology_reason
 from nodetopo.model.gpu import Fabric, FabricState, Mig, NvidiaDriver
@@ -30,21 +30,21 @@ def verdict(snapshot: Snapshot) -> tuple[str | None, str | None]:
 
 def with_links(snapshot: Snapshot, gpu: int, *, is_active: bool | None) -> Snapshot:
     links = tuple(
-        dataclasses.replace(link, is_active=is_active) if link.gpu == gpu else link
+        structs.replace(link, is_active=is_active) if link.gpu == gpu else link
         for link in snapshot.nvlinks or ()
     )
-    return dataclasses.replace(snapshot, nvlinks=links)
+    return structs.replace(snapshot, nvlinks=links)
 
 
 def without_links_up(snapshot: Snapshot, gpus: Container[int] = range(64)) -> Snapshot:
     """Return *snapshot* with all links of *gpus* down; NVML names no far end of such a link."""
     links = tuple(
-        dataclasses.replace(link, is_active=False, peer=None, peer_kind=None)
+        structs.replace(link, is_active=False, peer=None, peer_kind=None)
         if link.gpu in gpus
         else link
         for link in snapshot.nvlinks or ()
     )
-    return dataclasses.replace(snapshot, nvlinks=links)
+    return structs.replace(snapshot, nvlinks=links)
 
 
 @pytest.mark.parametrize("name", sorted({path.name for path in NODES.iterdir()} - FAULTY))
@@ -65,7 +65,7 @@ def test_a_lost_gpu_is_a_fault() -> None:
 
 def test_a_gpu_that_only_the_bus_shows_is_a_fault() -> None:
     seen = (*(DGX.pci_gpus or ()), PciAddress(0, 0xFF, 0, 0))
-    assert verdict(dataclasses.replace(DGX, pci_gpus=seen)) == (
+    assert verdict(structs.replace(DGX, pci_gpus=seen)) == (
         "false",
         "0000:ff:00.0 is on the bus, but not among the driver's GPUs",
     )
@@ -102,27 +102,27 @@ def test_modules_whose_links_are_all_down_are_a_fault_without_any_switch(
     name: str, evidence: dict[str, Any]
 ) -> None:
     whole = without_links_up(shape(name))
-    gpus = tuple(dataclasses.replace(gpu, **evidence) for gpu in whole.gpus)
-    ok, reason = verdict(dataclasses.replace(whole, gpus=gpus))
+    gpus = tuple(structs.replace(gpu, **evidence) for gpu in whole.gpus)
+    ok, reason = verdict(structs.replace(whole, gpus=gpus))
     assert (ok, (reason or "").count("has 0 of 18 NVLinks up")) == ("false", 8)
 
 
 def test_modules_that_list_no_link_at_all_are_not_called_ok() -> None:
-    silent = dataclasses.replace(shape("h100x8-vm-2numa-8vf"), nvlinks=())
+    silent = structs.replace(shape("h100x8-vm-2numa-8vf"), nvlinks=())
     assert verdict(silent) == (None, None)
     off = NvidiaDriver(parameters={"NvLinkDisable": "1"})
-    assert verdict(dataclasses.replace(silent, nvidia=off)) == ("true", None)
+    assert verdict(structs.replace(silent, nvidia=off)) == ("true", None)
 
 
 def test_one_module_alone_may_have_all_its_links_down() -> None:
     whole = without_links_up(shape("h100x8-vm-2numa-8vf"))
     gpu = whole.gpus[0]
     own = tuple(link for link in whole.nvlinks or () if link.gpu == gpu.index)
-    alone = dataclasses.replace(
+    alone = structs.replace(
         whole, gpus=(gpu,), nvlinks=own, pci_gpus=None if gpu.pci is None else (gpu.pci,)
     )
     assert verdict(alone) == ("true", None)
-    assert verdict(dataclasses.replace(alone, nvlinks=())) == ("true", None)
+    assert verdict(structs.replace(alone, nvlinks=())) == ("true", None)
 
 
 @pytest.mark.parametrize("is_active", [False, None])
@@ -144,12 +144,10 @@ def test_a_gpu_that_the_fabric_refused_is_a_fault() -> None:
 
 
 def test_gpus_of_several_partitions_are_a_fault() -> None:
-    other = dataclasses.replace(DOMAIN, clique_id=2)
+    other = structs.replace(DOMAIN, clique_id=2)
     split = with_gpu(with_gpu(DGX, 0, fabric=DOMAIN), 1, fabric=other)
-    gpus = tuple(
-        gpu if gpu.index < 2 else dataclasses.replace(gpu, fabric=None) for gpu in split.gpus
-    )
-    assert verdict(dataclasses.replace(split, gpus=gpus)) == (
+    gpus = tuple(gpu if gpu.index < 2 else structs.replace(gpu, fabric=None) for gpu in split.gpus)
+    assert verdict(structs.replace(split, gpus=gpus)) == (
         "false",
         "the GPUs are in 2 NVLink partitions",
     )
@@ -158,10 +156,10 @@ def test_gpus_of_several_partitions_are_a_fault() -> None:
 @pytest.mark.parametrize(
     "unknown",
     [
-        dataclasses.replace(DGX, nvlinks=None),
-        dataclasses.replace(DGX, numa_nodes=None),
-        dataclasses.replace(DGX, pci_gpus=None),
-        dataclasses.replace(
+        structs.replace(DGX, nvlinks=None),
+        structs.replace(DGX, numa_nodes=None),
+        structs.replace(DGX, pci_gpus=None),
+        structs.replace(
             DGX, issues=(ProbeIssue(probe="nvml", subject="GPU3 nvml", reason="timeout"),)
         ),
         with_links(DGX, 0, is_active=None),
@@ -174,11 +172,11 @@ def test_what_cannot_be_told_is_not_called_ok(unknown: Snapshot) -> None:
 
 
 def test_a_fault_counts_whatever_else_is_unknown() -> None:
-    unknown = dataclasses.replace(DGX, numa_nodes=None)
+    unknown = structs.replace(DGX, numa_nodes=None)
     assert verdict(with_gpu(unknown, 2, is_lost=True)) == ("false", "GPU2 is lost")
 
 
 def test_a_reason_names_a_dozen_faults_and_counts_the_rest() -> None:
     seen = tuple(PciAddress(1, bus, 0, 0) for bus in range(20))
-    reason = topology_reason(dataclasses.replace(DGX, pci_gpus=seen)) or ""
+    reason = topology_reason(structs.replace(DGX, pci_gpus=seen)) or ""
     assert (reason.count(";"), reason.rpartition("; ")[2]) == (12, "and 8 more")

@@ -1,9 +1,9 @@
 """One value for all nodes of one build."""
 
-import dataclasses
 import re
 
 import pytest
+from msgspec import structs
 
 from nodetopo.model.hca import Hca, HcaKind
 from nodetopo.model.numa import CpuSet, NumaNode
@@ -30,18 +30,18 @@ def test_no_two_kinds_of_machine_share_a_shape() -> None:
 
 def test_serials_names_and_addresses_do_not_count() -> None:
     gpus = tuple(
-        dataclasses.replace(gpu, uuid=f"GPU-{gpu.index}", serial="7", vbios="x", minor=9)
+        structs.replace(gpu, uuid=f"GPU-{gpu.index}", serial="7", vbios="x", minor=9)
         for gpu in DGX.gpus
     )
-    hcas = tuple(dataclasses.replace(hca, name=f"ib{at}") for at, hca in enumerate(DGX.hcas or ()))
-    twin = dataclasses.replace(
+    hcas = tuple(structs.replace(hca, name=f"ib{at}") for at, hca in enumerate(DGX.hcas or ()))
+    twin = structs.replace(
         DGX, node="other", gpus=gpus, hcas=hcas, driver_version="1.2", kubelet=None, kernel=None
     )
     assert of(twin) == of(DGX)
 
 
 def test_the_order_in_which_the_kernel_registered_hcas_does_not_count() -> None:
-    assert of(dataclasses.replace(DGX, hcas=(DGX.hcas or ())[::-1])) == of(DGX)
+    assert of(structs.replace(DGX, hcas=(DGX.hcas or ())[::-1])) == of(DGX)
 
 
 def test_a_port_that_is_down_does_not_count() -> None:
@@ -57,7 +57,7 @@ def test_virtual_functions_that_come_and_go_do_not_count() -> None:
         pci=PciAddress(0, 0xF0, 0, 1),
         path=card.path,
     )
-    assert of(dataclasses.replace(DGX, hcas=(*(DGX.hcas or ()), function))) == of(DGX)
+    assert of(structs.replace(DGX, hcas=(*(DGX.hcas or ()), function))) == of(DGX)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_virtual_functions_that_come_and_go_do_not_count() -> None:
     [
         with_gpu(DGX, 0, product="NVIDIA H200"),
         with_gpu(DGX, 0, numa_node=1),
-        dataclasses.replace(DGX, nvlinks=(DGX.nvlinks or ())[1:]),
-        dataclasses.replace(DGX, hcas=(DGX.hcas or ())[1:]),
-        dataclasses.replace(DGX, numa_nodes=(DGX.numa_nodes or ())[1:]),
-        dataclasses.replace(
-            DGX, gpus=(dataclasses.replace(DGX.gpus[0], path=DGX.gpus[7].path), *DGX.gpus[1:])
+        structs.replace(DGX, nvlinks=(DGX.nvlinks or ())[1:]),
+        structs.replace(DGX, hcas=(DGX.hcas or ())[1:]),
+        structs.replace(DGX, numa_nodes=(DGX.numa_nodes or ())[1:]),
+        structs.replace(
+            DGX, gpus=(structs.replace(DGX.gpus[0], path=DGX.gpus[7].path), *DGX.gpus[1:])
         ),
     ],
     ids=["model", "numa", "nvlink", "hca", "numa nodes", "pcie"],
@@ -81,9 +81,9 @@ def test_whatever_a_job_could_feel_makes_another_shape(other: Snapshot) -> None:
 def _pair(*places: int, nodes: int = 2) -> Snapshot:
     """Return two GPUs on one switch, wherever they are said to be."""
     machine = node(numa=places, distances={(0, 1): Closeness.PIX})
-    gpus = tuple(dataclasses.replace(gpu, product="L4") for gpu in machine.gpus)
+    gpus = tuple(structs.replace(gpu, product="L4") for gpu in machine.gpus)
     numa_nodes = tuple(NumaNode(id=place, cpus=CpuSet.of((place,))) for place in range(nodes))
-    return dataclasses.replace(machine, gpus=gpus, numa_nodes=numa_nodes, pci_gpus=())
+    return structs.replace(machine, gpus=gpus, numa_nodes=numa_nodes, pci_gpus=())
 
 
 @pytest.mark.parametrize("other", [_pair(1, 1), _pair(0, 0, nodes=3)], ids=["place", "count"])
@@ -94,11 +94,11 @@ def test_numa_nodes_count_beyond_the_distances_that_they_make(other: Snapshot) -
 @pytest.mark.parametrize(
     "partial",
     [
-        dataclasses.replace(DGX, hcas=None),
-        dataclasses.replace(DGX, numa_nodes=None),
-        dataclasses.replace(DGX, nvlinks=None),
-        dataclasses.replace(DGX, pci_gpus=None),
-        dataclasses.replace(DGX, issues=(ProbeIssue(probe="nvml", subject="", reason="x"),)),
+        structs.replace(DGX, hcas=None),
+        structs.replace(DGX, numa_nodes=None),
+        structs.replace(DGX, nvlinks=None),
+        structs.replace(DGX, pci_gpus=None),
+        structs.replace(DGX, issues=(ProbeIssue(probe="nvml", subject="", reason="x"),)),
         with_gpu(DGX, 0, product=None),
         with_gpu(DGX, 0, is_lost=True),
     ],

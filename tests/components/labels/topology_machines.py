@@ -1,8 +1,9 @@
 """Machines for the tests of the topology family, and their labels without the prefix."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import DEFAULT_PREFIX, LabelRules
@@ -36,19 +37,17 @@ def changed(before: Snapshot, after: Snapshot) -> dict[str, str | None]:
 def with_gpu(snapshot: Snapshot, index: int, **changes: Any) -> Snapshot:
     """Return *snapshot* with *changes* made to one GPU."""
     gpus = tuple(
-        dataclasses.replace(gpu, **changes) if gpu.index == index else gpu for gpu in snapshot.gpus
+        structs.replace(gpu, **changes) if gpu.index == index else gpu for gpu in snapshot.gpus
     )
-    return dataclasses.replace(snapshot, gpus=gpus)
+    return structs.replace(snapshot, gpus=gpus)
 
 
 def with_port(snapshot: Snapshot, *names: str, **changes: Any) -> Snapshot:
     """Return *snapshot* with *changes* made to all ports of the HCAs called *names*."""
     hcas = tuple(
-        dataclasses.replace(
-            hca, ports=tuple(dataclasses.replace(port, **changes) for port in hca.ports)
-        )
+        structs.replace(hca, ports=tuple(structs.replace(port, **changes) for port in hca.ports))
         if hca.name in names
         else hca
         for hca in snapshot.hcas or ()
     )
-    return dataclasses.replace(snapshot, hcas=hcas)
+    return structs.replace(snapshot, hcas=hcas)

@@ -1,8 +1,11 @@
 """States of the page: machines, pods that hold GPUs, things that are broken."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import evaluate
 from nodetopo.checks.rule import Suite
@@ -26,7 +29,7 @@ WORN = GpuHealth(
 )
 
 
-def state(node: Snapshot, **others: object) -> PageState:
+def state(node: Snapshot, **others: Any) -> PageState:
     """Return a sound daemon on *node*."""
     count = len(node.gpus)
     resource = ResourceState(
@@ -53,7 +56,7 @@ def state(node: Snapshot, **others: object) -> PageState:
         labels={"nvidia.com/gpu.count": str(count)},
         label_outputs=("node",),
     )
-    return replace(base, **others)  # type: ignore[arg-type]
+    return dataclasses.replace(base, **others)
 
 
 def busy(name: str = "dgx-h100") -> PageState:
@@ -83,7 +86,7 @@ def busy(name: str = "dgx-h100") -> PageState:
         not_ready="ResourceConflict: another plugin serves nvidia.com/gpu",
     )
     (resource,) = made.resources
-    return replace(
+    return dataclasses.replace(
         made, resources=(replace(resource, healthy=len(ids) - 1, unhealthy=1, allocations=2),)
     )
 

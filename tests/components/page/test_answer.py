@@ -1,15 +1,16 @@
 """The status page: complete, harmless, well-formed, and made once for each state."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Report
 from nodetopo.checks.rule import Finding, Severity, Verdict
@@ -167,7 +168,7 @@ def test_the_first_line_sums_up_the_node() -> None:
         "✓ Ready · 4 of 4 GPUs healthy · ? pods unknown · 0 misaligned · ? checks unknown"
     )
     pods = {"aligned": 1, "misaligned": 0, "unknown": 2}
-    assert "0 misaligned, 2 unknown" in _first_line(replace(busy(), pods_measured=pods))
+    assert "0 misaligned, 2 unknown" in _first_line(dataclasses.replace(busy(), pods_measured=pods))
 
 
 def test_the_first_line_says_what_is_unknown() -> None:
@@ -182,7 +183,7 @@ def test_the_first_line_says_what_is_unknown() -> None:
 
 def test_a_check_of_two_reports_counts_once() -> None:
     audit = busy().reports["audit"]
-    made = replace(busy(), reports={"audit": audit, "health": audit})
+    made = dataclasses.replace(busy(), reports={"audit": audit, "health": audit})
     assert "1 check failed, 2 warned, 29 unknown" in _first_line(made)
 
 
@@ -252,7 +253,7 @@ def test_pods_have_no_names_unless_a_setting_allows_them() -> None:
     made = busy()
     assert "trainer-0" not in body(made) + body(made, "/status.json")
     assert "research" not in body(made) + body(made, "/status.json")
-    named = replace(made, shows_pods=True)
+    named = dataclasses.replace(made, shows_pods=True)
     assert "research/trainer-0" in body(named)
     assert plain(named)["gpus"][0]["holders"] == ["research/trainer-0"]
 
@@ -273,7 +274,7 @@ def _with_finding(made: PageState, code: str, text: str) -> PageState:
     )
     assert results
     report = Report(node=None, captured_at=None, results=results)
-    return replace(made, reports={"audit": report})
+    return dataclasses.replace(made, reports={"audit": report})
 
 
 @pytest.mark.parametrize(
@@ -290,13 +291,13 @@ def test_findings_that_name_pods_are_withheld_with_the_pods(code: str, text: str
     assert text not in shown
     assert "status-page-pods" in shown
     assert code in shown
-    assert text in body(replace(made, shows_pods=True))
+    assert text in body(dataclasses.replace(made, shows_pods=True))
 
 
 def test_a_pod_that_ended_since_the_audit_is_not_named() -> None:
     made = _with_finding(busy(), "KUB-001", "left by gone-pod-1")
     assert "gone-pod-1" in body(made)  # nothing says that it is a pod
-    assert "gone-pod-1" not in body(replace(made, pod_names=frozenset({"gone-pod-1"})))
+    assert "gone-pod-1" not in body(dataclasses.replace(made, pod_names=frozenset({"gone-pod-1"})))
 
 
 def test_a_pod_keeps_its_number_while_it_runs() -> None:
@@ -347,7 +348,7 @@ def test_sizes_are_answered_as_the_kubelet_would() -> None:
 
 
 def test_sizes_are_not_known_without_the_pods() -> None:
-    made = replace(busy(), pods=None)
+    made = dataclasses.replace(busy(), pods=None)
     (row,) = plain(made)["sizes"]
     assert (row["first"], row["last"], row["admitted"]) == (1, 8, None)
     assert "? unknown" in body(made)
@@ -377,7 +378,7 @@ def hostile(text: str) -> PageState:
     listed = with_kubelet(odd, [replace(pod(text, ids[:1]), namespace=text)])
     finding = _with_finding(made, "KUB-001", text)
     allocation = replace(made.allocations[0], said=text, resource=text)
-    return replace(
+    return dataclasses.replace(
         finding,
         node=text,
         version=text,
@@ -441,7 +442,7 @@ def test_a_page_is_made_once_for_each_state(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("nodetopo.components.page.answer.view", counted)
     states = [busy()]
-    page = StatusPage(lambda: replace(states[-1]))
+    page = StatusPage(lambda: dataclasses.replace(states[-1]))
     first = page.answer("/")
     assert first is not None
     again = page.answer("/status")
@@ -449,7 +450,7 @@ def test_a_page_is_made_once_for_each_state(monkeypatch: pytest.MonkeyPatch) -> 
     assert first.body is again.body
     page.answer("/status.json")
     assert len(made) == 1
-    states.append(replace(states[0], generation=2))
+    states.append(dataclasses.replace(states[0], generation=2))
     page.answer("/")
     assert len(made) == 2
 
@@ -538,5 +539,5 @@ def test_the_page_as_json_has_the_shape_that_its_schema_promises(
 ) -> None:
     schema = json.loads(SCHEMA.read_text("utf-8"))
     Draft202012Validator.check_schema(schema)
-    made = replace(STATES[name](), shows_pods=shows_pods)
+    made = dataclasses.replace(STATES[name](), shows_pods=shows_pods)
     Draft202012Validator(schema).validate(plain(made))

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Model, Policy
 from nodetopo.components.gpus.own_pods import PodChoice

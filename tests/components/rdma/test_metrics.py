@@ -1,6 +1,6 @@
 """The metrics of HCAs."""
 
-import dataclasses
+from msgspec import structs
 
 from nodetopo.components.rdma.health.probe import COUNTERS
 from nodetopo.components.rdma.metrics import PORT_ERRORS
@@ -17,7 +17,7 @@ def test_as_many_errors_of_a_port_are_published_as_are_read() -> None:
 
 def test_ports_of_an_hca_are_counted_with_those_that_are_active() -> None:
     ports = (HcaPort(number=1, state="ACTIVE"), HcaPort(number=2, state="DOWN"))
-    node = dataclasses.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
+    node = structs.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
     assert samples(of(node), "nodetopo_hca_ports") == {("mlx5_0",): 2.0}
     assert samples(of(node), "nodetopo_hca_ports_active") == {("mlx5_0",): 1.0}
 
@@ -28,7 +28,7 @@ def test_a_port_has_its_state_its_rate_in_bytes_and_its_errors() -> None:
         HcaPort(number=2, state="INIT", rate_gbps=None),
         HcaPort(number=3, state=None, rate_gbps=2.5),
     )
-    node = dataclasses.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
+    node = structs.replace(machine("dgx-h100"), hcas=(Hca(name="mlx5_0", ports=ports),))
     state = with_facts(
         of(node), hca_counters={("mlx5_0", 1): {"link_downed": 3, "symbol_error": 0}}
     )

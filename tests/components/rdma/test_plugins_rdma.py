@@ -3,12 +3,12 @@
 import errno
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.rdma.component import Hcas
 from nodetopo.components.rdma.composite import joined

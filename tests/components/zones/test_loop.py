@@ -2,10 +2,10 @@
 
 import json
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.backoff import API_RETRY_S
 from nodetopo.components.zones.loop import GAP_S, KUBELET_RETRY_S, LOOK_S, START_S

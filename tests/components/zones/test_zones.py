@@ -1,6 +1,6 @@
 """Zones: what each NUMA node has, lets pods have, and has left."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.components.zones.zones import MAX_ID, Zone, ZoneResource, hugepages_name, zones
 from nodetopo.model.dra import ClaimedDevice

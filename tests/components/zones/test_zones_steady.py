@@ -1,6 +1,6 @@
 """A kubelet that was restarted offers no devices and lists no pods for a while."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.components.zones.zones import ABSENCE_S, SteadyOffer, SteadyPods
 from nodetopo.model.node import NodeOffer, PlacedDevice, PodHolding

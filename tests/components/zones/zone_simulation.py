@@ -1,6 +1,6 @@
 """An agent whose clock a test turns, and whose kubelet is a fake: hours of zones."""
 
-from dataclasses import dataclass
+import dataclasses
 
 from nodetopo.components.zones.loop import ZonesLoop
 from nodetopo.components.zones.publish import NodeZonesPublisher, ObservedPlacementPublisher
@@ -20,7 +20,7 @@ POLICIES = KubeletSettings(source="configz", topology_manager_policy="single-num
 MACHINE = Snapshot(node="gpu-1", numa_nodes=NODES, kubelet=POLICIES)
 
 
-@dataclass
+@dataclasses.dataclass
 class FakeKubelet:
     """Answers what a test says, or not at all."""
 

@@ -1,12 +1,12 @@
 """A server of metrics, and what it tells."""
 
-import dataclasses
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodetopo.kernel.http.families import KERNEL, KernelReading
@@ -70,4 +70,4 @@ def of(snapshot: Snapshot) -> Readings:
 
 def with_health(view: HealthView) -> Readings:
     node = machine("l40s-pcie-4")
-    return readings(dataclasses.replace(node, gpus=node.gpus[:1]), health=view)
+    return readings(structs.replace(node, gpus=node.gpus[:1]), health=view)

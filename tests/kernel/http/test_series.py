@@ -1,10 +1,10 @@
 """How many series a node has, whatever it has and whatever it says of itself."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
@@ -57,7 +57,7 @@ def full(snapshot: Snapshot, resources: int = 1) -> Readings:
             "pods_measured": dict.fromkeys(("aligned", "misaligned", "unknown"), 0),
         },
     )
-    return readings(dataclasses.replace(snapshot, expected_gpus=EXPECTED), **facts)
+    return readings(structs.replace(snapshot, expected_gpus=EXPECTED), **facts)
 
 
 def of_hcas(hcas: Sequence[Hca]) -> Mapping[str, Any]:
@@ -100,7 +100,7 @@ def test_a_bundled_machine_has_no_more_series_than_documented(name: str) -> None
 def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() -> None:
     node = machine("dgx-h100")
     gpus = tuple(
-        dataclasses.replace(
+        structs.replace(
             gpu,
             recovery_action=0,
             remapped_rows=RemappedRows(
@@ -113,7 +113,7 @@ def test_a_node_of_which_everything_is_known_has_as_many_series_as_documented() 
         )
         for gpu in node.gpus
     )
-    state = full(dataclasses.replace(node, gpus=gpus))
+    state = full(structs.replace(node, gpus=gpus))
     hcas = len(node.hcas or ())
     assert sum(counted(state).values()) == series(gpus=8, hcas=hcas)
     with served(state) as server:
@@ -132,7 +132,7 @@ def test_no_count_grows_with_what_a_node_says_of_itself() -> None:
         ProbeIssue(probe=f"probe {number}", subject="", reason="") for number in range(5000)
     )
     state = with_facts(
-        full(dataclasses.replace(node, hcas=many, issues=issues)),
+        full(structs.replace(node, hcas=many, issues=issues)),
         xid_counts={(f"GPU-{number}", number): 1 for number in range(5000)},
         pods_misaligned={f"cause {number}": 1 for number in range(5000)},
         checks_broken={"audit": {f"C-{number}": "fail" for number in range(5000)}},
@@ -142,7 +142,7 @@ def test_no_count_grows_with_what_a_node_says_of_itself() -> None:
 
 
 def test_hostile_names_are_label_values_and_nothing_else() -> None:
-    node = dataclasses.replace(
+    node = structs.replace(
         machine("l40s-pcie-4"),
         hcas=tuple(Hca(name=name, ports=(HcaPort(number=1),)) for name in HOSTILE),
     )

@@ -1,8 +1,7 @@
 """Metrics as Prometheus reads them."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodetopo.components.gpus.readiness import not_ready
@@ -88,10 +87,8 @@ def test_active_nvlinks_are_counted_by_gpu() -> None:
 def test_gpus_over_the_sram_threshold_are_told_from_those_that_are_not_and_the_unknown() -> None:
     node = machine("l40s-pcie-4")
     known = zip(node.gpus, (True, False, None, None), strict=True)
-    gpus = tuple(dataclasses.replace(gpu, is_over_sram_threshold=it) for gpu, it in known)
-    found = samples(
-        of(dataclasses.replace(node, gpus=gpus)), "nodetopo_gpu_sram_threshold_exceeded"
-    )
+    gpus = tuple(structs.replace(gpu, is_over_sram_threshold=it) for gpu, it in known)
+    found = samples(of(structs.replace(node, gpus=gpus)), "nodetopo_gpu_sram_threshold_exceeded")
     assert found == {("0",): 1.0, ("1",): 0.0}
 
 
@@ -109,18 +106,18 @@ def test_a_gpu_has_joined_its_fabric_or_not_or_has_none(
     fabric: Fabric | None, expected: dict[tuple[str, ...], float]
 ) -> None:
     node = machine("dgx-h100")
-    gpu = dataclasses.replace(node.gpus[0], fabric=fabric)
-    found = samples(of(dataclasses.replace(node, gpus=(gpu,))), "nodetopo_gpu_fabric_registered")
+    gpu = structs.replace(node.gpus[0], fabric=fabric)
+    found = samples(of(structs.replace(node, gpus=(gpu,))), "nodetopo_gpu_fabric_registered")
     assert found == expected
 
 
 def test_worn_memory_is_counted_by_gpu() -> None:
     rows = RemappedRows(correctable=0, uncorrectable=1, is_pending=True, has_failed=False)
-    worn = dataclasses.replace(
+    worn = structs.replace(
         machine("dgx-h100").gpus[0], remapped_rows=rows, ecc_errors=EccErrors(volatile=3)
     )
-    silent = dataclasses.replace(worn, index=1, remapped_rows=None, ecc_errors=None)
-    state = of(dataclasses.replace(machine("dgx-h100"), gpus=(worn, silent)))
+    silent = structs.replace(worn, index=1, remapped_rows=None, ecc_errors=None)
+    state = of(structs.replace(machine("dgx-h100"), gpus=(worn, silent)))
     assert samples(state, "nodetopo_gpu_row_remap_pending") == {("0",): 1.0}
     assert samples(state, "nodetopo_gpu_row_remap_failed") == {("0",): 0.0}
     assert samples(state, "nodetopo_gpu_uncorrectable_memory_errors_total") == {("0",): 3.0}
@@ -130,8 +127,8 @@ def test_mig_devices_are_counted_only_where_mig_is_on() -> None:
     node = machine("dgx-h100")
     devices = tuple(MigInstance(uuid=f"MIG-{number}") for number in range(7))
     modes = (None, Mig(is_enabled=False), Mig(is_enabled=True, instances=devices))
-    gpus = (dataclasses.replace(gpu, mig=mig) for gpu, mig in zip(node.gpus, modes, strict=False))
-    state = of(dataclasses.replace(node, gpus=tuple(gpus)))
+    gpus = (structs.replace(gpu, mig=mig) for gpu, mig in zip(node.gpus, modes, strict=False))
+    state = of(structs.replace(node, gpus=tuple(gpus)))
     assert samples(state, "nodetopo_gpu_mig_devices") == {("2",): 7.0}
 
 
@@ -141,14 +138,14 @@ def test_an_hca_whose_health_is_not_watched_has_none() -> None:
 
 def test_unknown_facts_have_no_sample() -> None:
     node = machine("l40s-pcie-4")
-    gpu = dataclasses.replace(node.gpus[0], recovery_action=None)
-    unknown = dataclasses.replace(node, gpus=(gpu,))
+    gpu = structs.replace(node.gpus[0], recovery_action=None)
+    unknown = structs.replace(node, gpus=(gpu,))
     assert samples(of(unknown), "nodetopo_gpu_recovery_action") == {}
 
 
 def test_what_could_not_be_read_is_counted_by_probe() -> None:
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
-    state = of(dataclasses.replace(machine("l40s-pcie-4"), issues=(issue, issue)))
+    state = of(structs.replace(machine("l40s-pcie-4"), issues=(issue, issue)))
     assert samples(state, "nodetopo_probe_issues") == {("nvml",): 2.0}
 
 
@@ -204,16 +201,16 @@ def test_a_gpu_that_the_driver_forgot_is_named_by_its_uuid() -> None:
 
 def test_a_lost_gpu_is_unhealthy_where_health_is_not_watched() -> None:
     node = machine("l40s-pcie-4")
-    lost = dataclasses.replace(node.gpus[0], is_lost=True)
-    state = of(dataclasses.replace(node, gpus=(lost,)))
+    lost = structs.replace(node.gpus[0], is_lost=True)
+    state = of(structs.replace(node, gpus=(lost,)))
     assert samples(state, "nodetopo_gpu_healthy") == {("0", GPU0): 0.0}
 
 
 def test_a_lost_gpu_has_no_number_of_nvlinks() -> None:
     node = machine("dgx-1v")
-    lost = dataclasses.replace(node.gpus[0], is_lost=True)
+    lost = structs.replace(node.gpus[0], is_lost=True)
     links = tuple(link for link in node.nvlinks or () if link.gpu != 0)
-    state = of(dataclasses.replace(node, gpus=(lost, *node.gpus[1:]), nvlinks=links))
+    state = of(structs.replace(node, gpus=(lost, *node.gpus[1:]), nvlinks=links))
     found = samples(state, "nodetopo_gpu_nvlinks_active")
     assert found == {(str(index),): 6.0 for index in range(1, 8)}
 
@@ -283,11 +280,11 @@ def test_every_family_is_scraped_under_the_name_that_the_page_gives_it() -> None
     )
     state = readings(machine("dgx-h100"), **facts)
     issue = ProbeIssue(probe="nvml", subject="GPU0", reason="timeout")
-    node = dataclasses.replace(machine("dgx-h100"), issues=(issue,))
-    gpus = (dataclasses.replace(gpu, is_over_sram_threshold=False) for gpu in node.gpus)
+    node = structs.replace(machine("dgx-h100"), issues=(issue,))
+    gpus = (structs.replace(gpu, is_over_sram_threshold=False) for gpu in node.gpus)
     first, *others = gpus
-    first = dataclasses.replace(first, mig=Mig(is_enabled=True))
-    node = dataclasses.replace(node, gpus=(first, *others))
+    first = structs.replace(first, mig=Mig(is_enabled=True))
+    node = structs.replace(node, gpus=(first, *others))
     with served(with_facts(state, snapshot=node)) as server:
         _, text = fetch(server.url)
     found = {

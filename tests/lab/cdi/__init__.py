@@ -4,17 +4,17 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.lab.go_program import GoPrograms
 
 _PROGRAM = "cdi-resolve"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """A device that the library resolves.
 
     Attributes:
@@ -28,8 +28,7 @@ class Resolved:
     numbers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the library makes of directories: devices by qualified name, errors by file."""
 
     devices: Mapping[str, Resolved]

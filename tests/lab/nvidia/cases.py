@@ -1,11 +1,11 @@
 """Configurations that both plugins must read alike, with what a node then offers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 ONE, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -16,8 +16,7 @@ _NO_EXTRAS = {"gdrcopyEnabled": False, "gdsEnabled": False, "mofedEnabled": Fals
 """What containers get beside GPUs is on by default in v0.19.0, and off in ours."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One configuration on one machine.
 
     Attributes:

@@ -5,11 +5,11 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+from msgspec import Struct
 
 from nodetopo.deviceplugin.devices import PluginDevice, read_minors
 from nodetopo.deviceplugin.fake_kubelet import FakeKubelet
@@ -47,8 +47,7 @@ Offered = Mapping[str, Sequence[PluginDevice]]
 """Devices, ascending by id, by the resource."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What a container is handed, without the order that a map or a request gave it.
 
     Attributes:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import yaml
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.components.labels.rules import LabelRules, MigLabelling, SharedLabel
 from tests.lab.nvidia.machines import Layout, of_shape, parted, uneven, uniform
@@ -21,8 +22,7 @@ def _as_it_is(host: Path) -> None:
     del host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One configuration on one machine.
 
     Attributes:

@@ -5,8 +5,9 @@ written here does not occur, and what is written does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 TIMESTAMP = "nvidia.com/gfd.timestamp"
 """On every node, and none of ours: a label that changes at each start wakes every scheduler."""
@@ -15,8 +16,7 @@ OURS_ALONE = frozenset({"nvidia.com/nvlink.version", "nvidia.com/nvswitch.presen
 """In NVIDIA's domain without being GFD's: names that this project was asked to publish."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
+class Deviation(Struct, frozen=True, kw_only=True):
     """One label that differs on the machine of *case*; ``None`` is no label."""
 
     case: str
@@ -26,8 +26,7 @@ class Deviation:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class Silence(Struct, frozen=True, kw_only=True):
     """A machine for which GFD ends with an error, and nobody writes a label.
 
     Attributes:
@@ -39,8 +38,7 @@ class Silence:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flapping:
+class Flapping(Struct, frozen=True, kw_only=True):
     """A label whose value GFD draws by lot, out of *gfd*, each time it runs."""
 
     case: str

@@ -1,10 +1,12 @@
 """What the two plugins are run on: machines of ``tests/nodes``, and layouts of MIG on one."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu, MigInstance
 from tests.compose import h100_mig
@@ -20,8 +22,7 @@ _PROFILES: Mapping[str, Profile] = MappingProxyType(
 """Those that machines are composed of, and the one with all media engines (MIG User Guide)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A machine: the files of *shape* below ``tests/nodes``, with *nvml* for its ``nvml.txt``."""
 
     shape: str

@@ -8,12 +8,12 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 import yaml
+from msgspec import Struct
 
 from tests.lab.api import Api, Object
 from tests.lab.go_program import user_cache
@@ -23,8 +23,7 @@ from tests.lab.waiting import wait_for
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Module:
+class Module(Struct, frozen=True, kw_only=True):
     """A Go module and where its definitions are.
 
     Attributes:

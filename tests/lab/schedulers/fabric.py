@@ -7,8 +7,10 @@ does not fill a partition by chance.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.outputs.node import NodeLabelPublisher
@@ -32,8 +34,7 @@ DOMAIN, PARTITION = "gpu.topology/nvlink-domain", "gpu.topology/nvlink-partition
 INTERCONNECT = "gpu.topology/interconnect"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """What a node is.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Gangs of Kubernetes' own scheduler: a PodGroup (v1alpha2, Kubernetes 1.36) and its pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tests.lab.api import Api, Object
 from tests.lab.control_plane import Alpha
@@ -19,8 +20,7 @@ _PODS = "/api/v1/namespaces/default/pods"
 _TRAY_GPUS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class Gang(Struct, frozen=True, kw_only=True):
     """Pods that start together or not at all, each with all GPUs of a tray.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.cli.main import main
 from tests.lab.cluster import Cluster
@@ -20,8 +20,7 @@ _GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 _COUNT = "nvidia.com/gpu.count"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Struct, frozen=True, kw_only=True):
     """Exit status, verdicts that are no pass, and what was observed, by code."""
 
     code: int

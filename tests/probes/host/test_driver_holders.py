@@ -1,9 +1,9 @@
 """Who holds the driver, of a /proc that is a directory."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.host import DriverHolder, DriverHolders
 from nodetopo.model.node import NodeStatus

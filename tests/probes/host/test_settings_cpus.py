@@ -1,8 +1,7 @@
 """Idle states, frequency scaling and hypervisors."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.host import IdleState
 from nodetopo.model.numa import CpuSet, CpuTopology

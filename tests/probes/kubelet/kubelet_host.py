@@ -1,8 +1,9 @@
 """A directory that stands for a host with a kubelet, for the tests of its settings."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet import KubeletSettings
 from nodetopo.model.probe_issue import ProbeIssue

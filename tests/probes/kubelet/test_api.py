@@ -5,11 +5,11 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.probes.kubelet import api as kubelet_api

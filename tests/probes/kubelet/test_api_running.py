@@ -1,10 +1,10 @@
 """The settings that the kubelet runs with, beside those of its files."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import UnreadableError
 from nodetopo.model.kubelet import KubeletSettings

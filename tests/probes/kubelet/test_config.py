@@ -3,11 +3,11 @@
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet import ReservedMemory
 from nodetopo.model.probe_issue import ProbeIssue

@@ -1,7 +1,8 @@
 """Settings of a kubelet that runs: its command line says where its files are."""
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tests.probes.kubelet.kubelet_host import CONFIG, DEFAULTS, HEADER, process, read, refused
 

@@ -1,9 +1,9 @@
 """Kubelets that a distribution starts, and files that a distribution puts elsewhere."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.probes.kubelet.kubelet_host import DEFAULTS, HEADER, origins, process, read, refused
 

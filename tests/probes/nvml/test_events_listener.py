@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.nvml_event import EventKind, NvmlEvent
 from nodetopo.probes.nvml import events as nvml_events

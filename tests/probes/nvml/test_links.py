@@ -1,8 +1,7 @@
 """What the two ends of an NVLink connection tell differently is said, not smoothed over."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.nvlink import NvLink, PeerKind

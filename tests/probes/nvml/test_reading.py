@@ -1,9 +1,9 @@
 """What is read through the real pynvml from the fake library, whole, spoilt and old."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import NvmlUnavailable
 from nodetopo.machines.bundled import machine

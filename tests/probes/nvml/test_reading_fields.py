@@ -1,9 +1,9 @@
 """Single facts that NVML tells in its own way, and libraries that lack some of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import C2c, Fabric, FabricState, Gpu
 from nodetopo.model.nvlink import PeerKind

@@ -6,12 +6,12 @@ In this process, so that many readings are cheap: the fake library neither hangs
 import ctypes
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodetopo.errors import NvmlUnavailable
 from nodetopo.probes.nvml.reading import read_nvml, refresh_nvml

@@ -1,7 +1,8 @@
 """What a pod that states nothing special is read as."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.model.pod import Container, Pod, SharedMemory
 

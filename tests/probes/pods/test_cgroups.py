@@ -1,9 +1,9 @@
 """What cgroups tell of pods: every layout, every runtime, and what must not be guessed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import Container, Pod

@@ -1,6 +1,6 @@
 """Uids of pods, found by what they hold."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet_state import CpuState, DeviceState, HeldDevices, KubeletState
 from nodetopo.model.numa import CpuSet

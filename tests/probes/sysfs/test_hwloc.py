@@ -6,10 +6,10 @@ The captures are in the corpus.
 import re
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from nodetopo.model.hca import Hca
 from nodetopo.model.numa import CpuSet, CpuTopology, NumaNode
@@ -44,8 +44,7 @@ UNREAD = re.compile(
 """Most of the members, which no reader of ours opens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """All that our readers find in one capture."""
 
     root: Path

@@ -1,6 +1,6 @@
 """The machine as it is built: what failed is whole again, what was never there stays away."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.machines.bundled import machine
 from nodetopo.model.nvlink import P2pStatus, PeerAccess, ReportedPair

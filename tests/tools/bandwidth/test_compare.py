@@ -1,8 +1,7 @@
 """Figures of logs beside the node: verdicts, whose devices they are, and what explains them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.checks.rule import Verdict

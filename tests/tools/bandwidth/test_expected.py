@@ -1,8 +1,7 @@
 """What devices should carry: figures and ranges with sources, and when nothing is expected."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.machines.bundled import machine, names

@@ -1,8 +1,7 @@
 """Figures of a log as a bandwidth table: merged, never at the cost of another entry."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import bandwidth_table
 from nodetopo.errors import DecodeError

@@ -2,13 +2,14 @@
 
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import count
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from nodetopo.model.codec import decode, encode
 from nodetopo.model.host import DriverHolder, DriverHolders, HostSettings
@@ -49,7 +50,7 @@ def filled(kind: Any, field: str) -> Any:
         return PciAddress.parse("0000:1b:00.0")
     if kind is datetime:
         return datetime(2026, 1, 2, tzinfo=UTC)
-    if is_dataclass(kind) and isinstance(kind, type):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return record(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind))
@@ -73,7 +74,7 @@ def texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for pair in value.items():
             yield from texts(pair)
-    elif is_dataclass(value) and not isinstance(value, type):
+    elif isinstance(value, Struct):
         for each in fields(value):
             yield from texts(getattr(value, each.name))
 
@@ -97,8 +98,7 @@ def test_every_rule_is_of_a_field_of_the_model() -> None:
 
 
 def test_a_field_that_nobody_declared_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Newer(Snapshot):
+    class Newer(Snapshot, frozen=True, kw_only=True):
         extra: Mapping[str, tuple[str, ...]] | None = None
 
     after, _ = scrubbed(Newer(extra={"acme": ("acme", "other")}), Substitutes())

@@ -1,9 +1,9 @@
 """Scrubbing: nothing that identifies stays, and what was equal stays equal."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Fabric, FabricState, Gpu, Mig, MigInstance
 from nodetopo.model.hca import Gid, Hca, HcaPort

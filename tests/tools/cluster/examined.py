@@ -1,8 +1,9 @@
 """A small rack on which every rule of the doctor passes, and what becomes of one rule."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Result
 from nodetopo.tools.cluster.cluster import Cluster, Gang, Topology

@@ -1,6 +1,6 @@
 """Nodes as they stand in a cluster after this program labelled them."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.components.labels.catalogue import labels
 from nodetopo.components.labels.rules import LabelRules

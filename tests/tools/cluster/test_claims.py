@@ -1,10 +1,10 @@
 """Why a claim got what it got."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.machines import bundled

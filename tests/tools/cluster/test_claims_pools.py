@@ -1,9 +1,9 @@
 """What keeps a claim waiting beside the counts, and claims of which no set is compared."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.machines import bundled
 from nodetopo.model.dra import PublishedDevice, PublishedPool

@@ -12,10 +12,11 @@ import re
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from errno import EINVAL, ENOENT
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.codec import load_json

@@ -8,9 +8,11 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tests.probes.sysfs.pci_bytes import config, vpd
 
@@ -30,8 +32,7 @@ BRIDGE, GPU_CLASS, NIC_CLASS, DMA_CLASS = "060400", "030200", "020700", "080100"
 ISOLATED, ISOLATED_VERA = 0x1D, 0x15
 
 
-@dataclass(frozen=True, kw_only=True)
-class Function:
+class Function(Struct, frozen=True, kw_only=True):
     """One PCI function of a dump.
 
     Attributes:

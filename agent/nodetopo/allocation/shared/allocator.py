@@ -8,7 +8,6 @@ are exact wherever the allocator of whole GPUs is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from itertools import islice
 
 from nodetopo.allocation.allocator import ALTERNATIVES, Allocation, Alternative
@@ -259,7 +258,7 @@ class SharedAllocator:
         mask = _touched(taken)
         free = mask if pool is None else mask | pool.idle
         whole = self._leaves.terms.score(mask, free, top=top)
-        known = {field.name: getattr(whole, field.name) for field in fields(Score)}
+        known = {name: getattr(whole, name) for name in Score.__struct_fields__}
         known["degraded"] = sum(n for gpu, n in enumerate(taken) if degraded >> gpu & 1)
         if self._leaves.is_isolated:
             known |= dict.fromkeys(("bandwidth_gb_s", "counts_as_gb_s", "shortfall_gb_s"))

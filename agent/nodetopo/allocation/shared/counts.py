@@ -1,7 +1,8 @@
 """How many devices to take from which GPU, apart from bandwidth."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.allocation.masks import bits, positions
 
@@ -9,8 +10,7 @@ Load = tuple[int, int]
 """The two terms of ``distributed`` that come first: load, then doubled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """A request and the state of the devices; tuples are by position of the GPU."""
 
     used: tuple[int, ...]  # devices in use
@@ -34,8 +34,7 @@ class Pool:
         return self.open & ~_mask(self.used)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """GPU sets that are equal in the terms that sharing compares first; the best is wanted."""
 
     base: int  # GPUs of every one of the sets; masks of positions

@@ -1,11 +1,12 @@
 """The best of the GPU sets that sharing leaves open: from the tables of all sets or over a tree."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count, takewhile
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.engines import BEST_OF_TREE, CostBits
 from nodetopo.allocation.families import Family, Slices, at_least, highest, least

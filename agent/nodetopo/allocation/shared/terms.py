@@ -6,8 +6,9 @@ replicas of one GPU are one GPU, not a connected pair.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.allocation.masks import positions
 from nodetopo.allocation.rules import Policy
@@ -69,8 +70,7 @@ def shared_terms(policy: Policy, *, spread: bool) -> tuple[str, ...]:
     return (*FEWEST_DEGRADED, *order)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedScore(Score):
+class SharedScore(Score, frozen=True, kw_only=True):
     """The terms of a set of devices: its GPUs' terms, and the terms of sharing.
 
     The fields of :class:`Score` are about the GPUs touched, but *degraded* counts devices.
@@ -89,8 +89,7 @@ class SharedScore(Score):
     left: int | None  # devices that stay free on the GPUs touched
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaves:
+class Leaves(Struct, frozen=True, kw_only=True):
     """One machine and the rules by which devices of its GPUs are shared."""
 
     terms: Terms

@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.cli import output
 from nodetopo.cli.output import Answer, emit

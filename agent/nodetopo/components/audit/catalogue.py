@@ -1,7 +1,7 @@
 """All rules in the order of their page, and how to find one by its code or area."""
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import replace
 
 from nodetopo.checks.rule import PAGE, Area, Rule, Suite, by_code, suggestion
 from nodetopo.components.audit.alignment import pairs
@@ -53,7 +53,7 @@ _MODULES = (
 )
 
 _FOUND = {
-    rule.code: replace(rule, caution=known_bugs.caution)
+    rule.code: dataclasses.replace(rule, caution=known_bugs.caution)
     for module in _MODULES
     for rule in vars(module).values()
     if isinstance(rule, Rule)

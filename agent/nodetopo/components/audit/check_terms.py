@@ -3,11 +3,12 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.checks.engine import Report, evaluate
 from nodetopo.checks.rule import Rule, Verdict

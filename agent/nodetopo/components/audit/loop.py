@@ -1,9 +1,9 @@
 """The loop that audits the node by the rules of ``nodetopo audit``, for metrics and the log."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.components.audit.catalogue import AUDIT
 from nodetopo.components.audit.check_terms import CheckSummary, OverridesFile, summarize

@@ -4,11 +4,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.admission.errors import TOPOLOGY_AFFINITY_ERROR
@@ -89,8 +90,7 @@ class _Rejected(NamedTuple):
 _WHEN = "when the kubelet rejected the pod"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """Why a pod was rejected; *text* is ``None`` if unknown, with the reason in *missing*."""
 
     text: str | None
@@ -109,8 +109,7 @@ class Period(NamedTuple):
         return is_begun and (self.until is None or second <= self.until)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Downtime:
+class Downtime(Struct, frozen=True, kw_only=True):
     """A device plugin that was down, or *may have been*, when a pod was rejected."""
 
     text: str

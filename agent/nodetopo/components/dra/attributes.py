@@ -11,8 +11,9 @@ selector, and are available on the single GPUs and in the node's labels.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.bandwidth import mesh_rings

@@ -1,10 +1,11 @@
 """What keeps GPUs of our DRA driver from being allocated: conditions, and other drivers."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from nodetopo.components.dra.devices import Conditions
 from nodetopo.components.dra.held import HeldDevices, Holdings

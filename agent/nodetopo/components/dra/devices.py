@@ -5,8 +5,9 @@ Fields and limits: k8s.io/api v0.36 ``resource/v1`` types.go.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.components.dra.attributes import Attributes, Json, mebibytes, value
 from nodetopo.components.dra.sets import GpuSet
@@ -42,8 +43,7 @@ _LONGEST_TAINT = 63
 """Characters of a taint's value; the limit is a label value's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class Conditions(Struct, frozen=True, kw_only=True):
     """The current conditions of GPUs, all by id."""
 
     # A missing GPU is presumed sound.

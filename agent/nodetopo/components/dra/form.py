@@ -6,8 +6,9 @@ default. Until kubernetes PR 138917, which is in 1.37, kube-scheduler reads the 
 counters of all nodes for each node.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 CHEAP_COUNTERS: Final = (1, 37)
 """The first release whose scheduler reads only the shared counters of the node that it filters."""
@@ -18,8 +19,7 @@ keeps them with the same gate, but its scheduler does not pass the gate on to th
 (kubernetes 1.36 ``pkg/scheduler/framework/plugins/dynamicresources``, AllocatorFeatures)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Struct, frozen=True, kw_only=True):
     """The form of a node's published devices, by the cluster's features."""
 
     # Sets of GPUs with shared counters are published alongside single GPUs. Without it: single

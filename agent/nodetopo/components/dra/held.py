@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.host_files import is_directory
@@ -37,8 +37,7 @@ TIMEOUT_S = 2.0
 """How long an answer can take: taints for unhealthy GPUs wait for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holdings:
+class Holdings(Struct, frozen=True, kw_only=True):
     """Devices held by pods."""
 
     devices: frozenset[str] = frozenset()  # of device plugins, ids; UUIDs for GPUs and MIG devices

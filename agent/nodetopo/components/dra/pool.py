@@ -1,10 +1,12 @@
 """The devices that our driver publishes for one node, and the hardware behind each."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.allocation.rules import DEFAULT, Rules
@@ -32,8 +34,7 @@ NOTHING: Mapping[str, Collection[str]] = MappingProxyType({})
 """No prepared claims."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackingDevices:
+class BackingDevices(Struct, frozen=True, kw_only=True):
     """The hardware that a container gets for a published device."""
 
     uuids: tuple[str, ...]  # of its GPUs or of the MIG device, used to hand them over
@@ -42,8 +43,7 @@ class BackingDevices:
     needs_admin: bool = False  # only claims with admin access can get it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """The devices of a node, for one state of its hardware; safe to share between threads."""
 
     snapshot: Snapshot

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.dra.pool import Pool
 from nodetopo.components.dra.served_fields import ServedFields
@@ -165,8 +165,7 @@ class SlicePublisher:
         return self._owner
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """A write that the watch might not have shown yet."""
 
     before: str | None  # the version in the watch at that time; None if the slice was missing

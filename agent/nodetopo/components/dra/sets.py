@@ -10,8 +10,9 @@ GPU in common from being allocated at once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+
+from msgspec import Struct
 
 from nodetopo.allocation.allocator import Allocator, preferred
 from nodetopo.components.dra.choice import chain_sizes, chosen_sets
@@ -23,8 +24,7 @@ LONGEST_NAME = 63
 """Characters of a device's name, which is a DNS label (k8s.io/api ``resource/v1`` Device.Name)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSet:
+class GpuSet(Struct, frozen=True, kw_only=True):
     """One GPU, or GPUs that are allocated together, as one device."""
 
     name: str  # of the device, the same as long as its GPUs sit where they do

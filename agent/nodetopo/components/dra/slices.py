@@ -17,9 +17,10 @@ so an order is kept while it leads each claim to the right device.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from nodetopo.model.dra import DRIVER, NUMA_NODE
 
@@ -37,8 +38,7 @@ name has 253 at most.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Devices that satisfy the same claims."""
 
     name: str  # the kind of devices
@@ -53,8 +53,7 @@ class Group:
         return tuple(device["name"] for device in self.devices[: self.tried])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Struct, frozen=True, kw_only=True):
     """The changes to write: objects for server-side apply, and names to delete."""
 
     applied: tuple[Json, ...] = ()

@@ -1,8 +1,9 @@
 """How many GPUs the machine should have, by a setting, its past, or its instance type."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.settings import GpuSettings
 from nodetopo.components.gpus.state_files import COUNT_FILE, GpuCount, GpuCountFile

@@ -1,9 +1,9 @@
 """How devices reach containers: the way that the node's setup asks for, and the files it needs."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.plan import PluginPlan
 from nodetopo.deviceplugin.devices import Minors

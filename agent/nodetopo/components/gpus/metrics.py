@@ -1,9 +1,11 @@
 """Metrics of the GPUs: registration with the kubelet, facts, and health."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.kernel.http.family import (
     SCANNED,

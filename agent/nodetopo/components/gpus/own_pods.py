@@ -6,9 +6,10 @@ kubelet learns of a pod from a watch of its own, at about the same time, and adm
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.allocation.rules import Policy
 from nodetopo.components.gpus.placement import Placement, Variant
@@ -34,8 +35,7 @@ MOST_WORD_CHARS = 80
 """Characters of a word that an Event repeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnPod:
+class OwnPod(Struct, frozen=True, kw_only=True):
     """A pod that has not ended."""
 
     uid: str

@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.account import account, shared_account
 from nodetopo.allocation.allocator import Allocation, Allocator, preferred
@@ -35,8 +36,7 @@ ANSWERS = 32
 """Answers that are remembered until their line is written, as many as the log remembers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class Variant(Struct, frozen=True, kw_only=True):
     """What one request changes of the usual choice."""
 
     policy: Policy | None = None  # of the pod; ``None`` for the resource's
@@ -47,24 +47,21 @@ class Variant:
 USUAL = Variant()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
+class _Reply(Struct, frozen=True, kw_only=True):
     """What an answer depended on, for its explanation."""
 
     variant: Variant = USUAL
     beside: tuple[str, ...] = ()  # devices of the pod's other containers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
+class _Choice(Struct, frozen=True, kw_only=True):
     """How one variant chooses, and why."""
 
     allocator: _Allocator
     explanation: Explanation | SharedExplanation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Current:
+class _Current(Struct, frozen=True, kw_only=True):
     """The data for answers; replaced as a whole, so that readers need no lock."""
 
     snapshot: Snapshot

@@ -1,8 +1,10 @@
 """The plan of a node's device plugins, as the settings describe it."""
 
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import BandwidthTable
 from nodetopo.allocation.rules import Model, Policy
@@ -26,8 +28,7 @@ def load_table(settings: GpuSettings) -> BandwidthTable | None:
     return None if path is None else load(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPlan:
+class PluginPlan(Struct, frozen=True, kw_only=True):
     """Everything that a set of plugins does by its settings; other settings make another plan."""
 
     settings: GpuSettings

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import BandwidthTable
 from nodetopo.allocation.rules import Rules as PlacementRules
@@ -35,8 +36,7 @@ from nodetopo.model.snapshot import Snapshot
 from nodetopo.topology.neighbours import NOBODY, ServedByDra
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedResource:
+class ServedResource(Struct, frozen=True, kw_only=True):
     """A resource, the plugin that offers it, and the placement that chooses its devices."""
 
     resource: Resource

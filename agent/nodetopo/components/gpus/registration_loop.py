@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from nodetopo.deviceplugin.plugin import PluginState
 from nodetopo.errors import UnreadableError
 from nodetopo.kernel.loops import PeriodicLoop
@@ -63,8 +65,7 @@ class Plugin(Protocol):
         """End the doubt."""
 
 
-@dataclass(slots=True)
-class _Missing:
+class _Missing(Struct):
     """A resource whose devices the kubelet does not list."""
 
     since: float  # when that was seen first

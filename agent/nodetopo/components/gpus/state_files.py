@@ -1,9 +1,11 @@
 """Files that outlive the process: the health of GPUs, and which GPUs there were."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.saved import decode, encode, verdicts
 from nodetopo.components.gpus.health.state import HealthState
@@ -93,15 +95,13 @@ class HealthFile:
         return is_directory(self.path.parent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Gpus:
+class _Gpus(Struct, frozen=True, kw_only=True):
     """The content of the file of :class:`KnownGpus`: GPUs as last listed."""
 
     gpus: tuple[Gpu, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuCount:
+class GpuCount(Struct, frozen=True, kw_only=True):
     """How many GPUs a machine has had."""
 
     gpus: Annotated[int, Range(0, MAX_GPUS)]

@@ -6,8 +6,10 @@ MIG device that could not be read leaves the labels of others alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.labels.gpu import counted, described, first_known, is_of_lost_model
 from nodetopo.components.labels.label import Label, RawValue, label, marked, sanitise
@@ -24,8 +26,7 @@ key's name has 63 (k8s.io/apimachinery validation)."""
 _Part = tuple[Gpu, MigInstance]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceFacts:
+class ResourceFacts(Struct, frozen=True, kw_only=True):
     """A resource."""
 
     model: str | None  # of the GPU; ``None`` if it or the profile is unknown

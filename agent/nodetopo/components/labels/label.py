@@ -6,8 +6,9 @@ IsValidLabelValue, IsDNS1123Subdomain). Patterns match whole texts only, by ``fu
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from nodetopo.components.labels.rules import LabelRules
 from nodetopo.model.snapshot import Snapshot
@@ -23,8 +24,7 @@ _SPACES = re.compile(r" +")
 _EDGES = "-_."
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """A key, or form of key, that this program can publish: a row of the reference."""
 
     key: str  # the whole key, default prefix included; ``<…>`` stands for a part that varies

@@ -5,10 +5,11 @@ A tier is a level of the network above the node; tier 0 is the nearest, as with 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from reprlib import Repr
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.components.labels.label import Label
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
@@ -35,8 +36,7 @@ _SHORT = Repr()
 _SHORT.maxlevel = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Platform(Struct, frozen=True, kw_only=True):
     """A platform's way of labelling nodes."""
 
     name: str  # in the settings
@@ -140,8 +140,7 @@ def platform(name: str) -> Platform:
     raise InputError(f"unknown platform {name!r}", f"{hint}known are: {', '.join(by_name)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """One level that a node's labels name."""
 
     name: str  # ``region``, ``zone``, or ``tier-<n>``, 0 being the nearest to the node
@@ -179,8 +178,7 @@ def tiers(levels: Iterable[Level]) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFile:
+class LevelFile(Struct, frozen=True, kw_only=True):
     """A file with the positions of nodes, for clusters without a known platform's labels."""
 
     labels: tuple[str, ...] = ()  # keys of node labels, tier 0 first

@@ -1,9 +1,10 @@
 """The operator's decisions about labels: the part that does not follow from hardware."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct, field
 
 DEFAULT_PREFIX = "gpu.topology/"
 """Of the labels that are this program's own."""
@@ -12,16 +13,14 @@ MigLabelling = Literal["none", "single", "mixed"]
 """Which resource MIG devices are offered as: none, ``nvidia.com/gpu``, or one by profile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedLabel:
+class SharedLabel(Struct, frozen=True, kw_only=True):
     """The sharing of one resource's devices."""
 
     replicas: int  # of each device, 2 or more
     is_renamed: bool = False  # whether they are offered as ``….shared``
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRules:
+class LabelRules(Struct, frozen=True, kw_only=True):
     """The operator's settings for labels."""
 
     mig: MigLabelling = "none"  # the strategy of the offered resources

@@ -3,10 +3,11 @@
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct, field, to_builtins
 
 from nodetopo.components.page.html import LONGEST_TEXT, page
 from nodetopo.components.page.rows import View
@@ -37,8 +38,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 """Of every answer: another site can neither frame, read nor detect the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """One answer with status 200."""
 
     content_type: str
@@ -88,7 +88,7 @@ class StatusPage:
 
 def _document(shown: View) -> dict[str, Any]:
     """Return the page as JSON's own types, with a name for every value."""
-    document = {"schema": SCHEMA, **asdict(shown), "settings": dict(shown.settings)}
+    document = {"schema": SCHEMA, **to_builtins(shown), "settings": dict(shown.settings)}
     for row in document["findings"]:
         named = ("subject", "observed", "expected")
         row["findings"] = [dict(zip(named, finding, strict=True)) for finding in row["findings"]]

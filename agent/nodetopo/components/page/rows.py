@@ -1,11 +1,11 @@
 """The rows of the status page: one content for HTML and for JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRow:
+class GpuRow(Struct, frozen=True, kw_only=True):
     """One GPU."""
 
     index: int
@@ -28,8 +28,7 @@ class GpuRow:
     parts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingRow:
+class FindingRow(Struct, frozen=True, kw_only=True):
     """A failed check."""
 
     report: str
@@ -46,8 +45,7 @@ class FindingRow:
     more: int = 0  # findings beyond those listed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportRow:
+class ReportRow(Struct, frozen=True, kw_only=True):
     """The counts of a report, and its missing inputs: (inputs, reasons, codes of checks)."""
 
     report: str
@@ -60,8 +58,7 @@ class ReportRow:
     missing: tuple[tuple[str, str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeRow:
+class SizeRow(Struct, frozen=True, kw_only=True):
     """Sizes of one resource with the same answer: *first* to *last*."""
 
     resource: str
@@ -71,8 +68,7 @@ class SizeRow:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationRow:
+class AllocationRow(Struct, frozen=True, kw_only=True):
     """One allocation; *by* names the chooser of the devices."""
 
     at: str
@@ -82,8 +78,7 @@ class AllocationRow:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceRow:
+class ResourceRow(Struct, frozen=True, kw_only=True):
     """One resource; *problem* is why the kubelet does not have it, or had trouble with it."""
 
     name: str
@@ -96,8 +91,7 @@ class ResourceRow:
     allocations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XidRow:
+class XidRow(Struct, frozen=True, kw_only=True):
     """One code of one GPU, and how often it came since the start of the daemon."""
 
     gpu: str
@@ -107,8 +101,7 @@ class XidRow:
     action: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """The node in one line. ``None`` is unknown."""
 
     gpus: int | None  # None before the first scan
@@ -126,8 +119,7 @@ class Summary:
     undecided: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """The content of the page, except the drawing."""
 
     node: str

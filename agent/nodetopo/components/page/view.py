@@ -6,9 +6,10 @@ Names of pods are left out here, unless a setting allows them, so that no render
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
+
+from msgspec import Struct, field
 
 from nodetopo.admission.sizes import MOST_SIZES, SizeAdmission, admitted_sizes
 from nodetopo.checks.engine import Report, Result
@@ -53,8 +54,7 @@ PodKey = tuple[str, str]
 """Namespace and name."""
 
 
-@dataclass(slots=True)
-class PodNumbers:
+class PodNumbers(Struct):
     """Gives each pod a number that it keeps while it runs; a new pod takes the lowest free one."""
 
     _numbers: dict[PodKey, int] = field(default_factory=dict)
@@ -159,8 +159,7 @@ def moment(at: datetime | None) -> str | None:
 # The holders of GPUs.
 
 
-@dataclass(frozen=True, slots=True)
-class _Pods:
+class _Pods(Struct, frozen=True):
     """The pods of the node: the holders of each GPU, and their names on the page."""
 
     # GPU id → its pods → devices of it that each has.

@@ -1,11 +1,11 @@
 """The answer to Allocate for HCAs: the character devices through which programs use them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.rdma.joint import JointPlacement
 from nodetopo.components.rdma.resources import RdmaResource, key_of
@@ -46,8 +46,7 @@ class RdmaHandOver(StrEnum):
     CDI_CRI = "cdi-cri"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaSettings:
+class RdmaSettings(Struct, frozen=True, kw_only=True):
     """How HCAs are handed to containers."""
 
     hand_over: RdmaHandOver = RdmaHandOver.DEVICE_SPECS

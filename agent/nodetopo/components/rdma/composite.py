@@ -9,9 +9,11 @@ that they are in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.rdma.answers import add_variables
 from nodetopo.components.rdma.joint import JointPlacement
@@ -36,16 +38,14 @@ FARTHEST = Closeness.NODE
 """Beyond it the two are on different sockets, and no pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class Pairs(Struct, frozen=True, kw_only=True):
     """Which HCA each GPU is offered with, by id and key; once paired, for good."""
 
     hcas: Mapping[str, str]
     refusals: tuple[Refusal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedPairs:
+class SavedPairs(Struct, frozen=True, kw_only=True):
     """The content of the file of pairs: the key of an HCA by the id of its GPU."""
 
     hcas: Mapping[str, str]

@@ -9,7 +9,8 @@ Chosen devices are always available, and the kubelet's NUMA nodes come first.
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.components.rdma.resources import RdmaResource, key_of, token_of
 from nodetopo.deviceplugin.service import Prefer
@@ -27,8 +28,7 @@ NEEDED = 1 << 20
 """Counts as this many users of an HCA: a free GPU would be left without one near it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _Places(Struct, frozen=True, kw_only=True):
     """Where the GPUs and HCAs of the last snapshot are, by id and by key."""
 
     pairing: Pairing

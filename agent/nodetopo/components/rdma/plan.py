@@ -1,8 +1,9 @@
 """The plan for HCAs, from the settings and their file."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from nodetopo.components.rdma.answers import RdmaHandOver, RdmaSettings
 from nodetopo.components.rdma.settings import HcaSettings, load_pools
@@ -12,8 +13,7 @@ from nodetopo.nccl.job import JobVariable
 from nodetopo.rdma.pools import RdmaConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaPlan:
+class RdmaPlan(Struct, frozen=True, kw_only=True):
     """Which HCAs are offered, and how; other settings make another plan."""
 
     config: RdmaConfig | None  # None where no pool is offered

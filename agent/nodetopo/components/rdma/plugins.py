@@ -1,11 +1,12 @@
 """Pools of HCAs on the kubelet, and the state that they share with the plugins of GPUs."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.rdma.answers import (
     CM_DEVICE,
@@ -41,8 +42,7 @@ from nodetopo.rdma.rails import nearest_cards
 from nodetopo.topology.matrix import word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPool:
+class ServedPool(Struct, frozen=True, kw_only=True):
     """A pool on the kubelet."""
 
     resource: RdmaResource

@@ -10,8 +10,9 @@ JSON.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.errors import InputError
 from nodetopo.formats.document import Value, read_configuration
@@ -105,8 +106,7 @@ def parse(
     return RdmaConfig(pools=tuple(pools), warnings=tuple(reader.warnings))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """Reads entries; *warnings* grow."""
 
     warnings: list[str]

@@ -7,8 +7,10 @@ a choice among tokens is a choice among HCAs.
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.deviceplugin.devices import (
     PluginDevice,
@@ -29,17 +31,16 @@ from nodetopo.rdma.pools import Pool, SharingMode
 from nodetopo.rdma.selection import has_verbs, select
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaResource:
+class RdmaResource(Struct, frozen=True, kw_only=True):
     """One pool with its devices."""
 
     pool: Pool
     devices: tuple[PluginDevice, ...]  # by PCI address of the HCA, then by token
     # By the part of a device id that names the HCA; lost ones included.
-    hcas: Mapping[str, Hca] = field(hash=False)
-    positions: Mapping[str, int] = field(hash=False)  # of those HCAs in the offered snapshot
+    hcas: Mapping[str, Hca]
+    positions: Mapping[str, int]  # of those HCAs in the offered snapshot
     # Ids of each HCA's devices, the lowest token first; no entry for an HCA without any.
-    tokens: Mapping[str, Sequence[str]] = field(hash=False)
+    tokens: Mapping[str, Sequence[str]]
     unhealthy: frozenset[str] = frozenset()  # those HCAs that are not handed out
     exception: str | None = None  # why they are offered although HCAs like them are left out
 
@@ -61,8 +62,7 @@ class RdmaResource:
         return replace(self, devices=devices, unhealthy=unhealthy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaOffer:
+class RdmaOffer(Struct, frozen=True, kw_only=True):
     """Every pool of a node with an HCA, and the pools that are not offered."""
 
     resources: tuple[RdmaResource, ...] = ()

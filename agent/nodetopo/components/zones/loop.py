@@ -3,10 +3,10 @@
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.backoff import API_RETRY_S, Backoff
 from nodetopo.components.zones.node_resource_topology import attributes, content

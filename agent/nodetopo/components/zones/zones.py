@@ -1,7 +1,8 @@
 """The NUMA nodes of a machine as zones: capacity, allocatable and available resources."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.dra import ClaimedDevice
 from nodetopo.model.node import NodeOffer, PodHolding, unshared
@@ -22,8 +23,7 @@ which scheduler-plugins v0.32.7 looks it up (pkg/noderesourcetopology/pluginhelp
 createNUMANodeList): its scheduler ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZoneResource:
+class ZoneResource(Struct, frozen=True, kw_only=True):
     """Amounts of one resource in one zone, in whole CPUs, bytes or devices."""
 
     name: str
@@ -32,8 +32,7 @@ class ZoneResource:
     available: int  # the part of it that no pod has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Zone:
+class Zone(Struct, frozen=True, kw_only=True):
     """One NUMA node."""
 
     id: int

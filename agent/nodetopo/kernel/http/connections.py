@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Event, Lock, RLock, Thread
+
+from msgspec import Struct, field
 
 MOST = 32
 """Most simultaneous connections, including those waiting for their answer."""
@@ -63,8 +64,7 @@ _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\n" + _EMPTY
 _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\n" + _EMPTY
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """A complete request without a body."""
 
     head: bytes  # the request line and the headers, with the empty line
@@ -119,8 +119,7 @@ class _Maker:
         return shared.result()
 
 
-@dataclass(eq=False, slots=True)
-class _Connection:
+class _Connection(Struct, eq=False):
     """One client."""
 
     socket: socket.socket

@@ -1,8 +1,8 @@
 """The HTTP server of /metrics, /healthz and /readyz."""
 
+import dataclasses
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
@@ -192,7 +192,7 @@ class _Answers:
         kernel = readings[KERNEL]
         if self.connections is None or not isinstance(kernel, KernelReading):
             return readings
-        counted = replace(
+        counted = dataclasses.replace(
             kernel,
             connections=self.connections.count,
             connections_refused=self.connections.refused,

@@ -1,8 +1,10 @@
 """How a setting is declared: its default, its help text, its reader and its group."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from nodetopo.kernel.settings import values
 from nodetopo.kernel.settings.values import Option
@@ -13,8 +15,7 @@ REQUIRED: Any = MISSING
 """In place of a default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Declares the settings of one group; *title* is its heading in ``run --help``."""
 
     title: str

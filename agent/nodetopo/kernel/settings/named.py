@@ -5,8 +5,9 @@ label of the Node, else the default, else the first fallback that exists.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.errors import InputError
 
@@ -19,8 +20,7 @@ ENDINGS = (".yaml", ".yml")
 _MOST_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """The config chosen for a node."""
 
     name: str | None  # ``None`` for the empty one

@@ -2,17 +2,16 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.kubeapi.watch import NodeWatch
 
 
-@dataclass(frozen=True, slots=True)
-class SeenLabel:
+class SeenLabel(Struct, frozen=True):
     """The label as last reported by the API server; *value* is ``None`` for a Node without it."""
 
     value: str | None

@@ -1,9 +1,10 @@
 """A value of a setting, and where it was given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 
 class SettingSource(IntEnum):
@@ -19,8 +20,7 @@ class SettingSource(IntEnum):
     FLAG = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """One value of one setting."""
 
     value: Any
@@ -29,8 +29,7 @@ class Given:
     is_ours: bool = False  # it was given under our name of the setting, not under NVIDIA's
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFile:
+class ConfigFile(Struct, frozen=True, kw_only=True):
     """A configuration file that was read; *name* is for messages."""
 
     name: str
@@ -38,8 +37,7 @@ class ConfigFile:
     place: SettingSource = SettingSource.FILE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContents:
+class FileContents(Struct, frozen=True, kw_only=True):
     """The settings in a configuration file."""
 
     # Under our names, by field; the values are not parsed yet.

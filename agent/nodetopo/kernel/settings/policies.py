@@ -3,12 +3,14 @@
 Each has a parser, and a ``__str__`` whose text the parser reads back.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.allocation.rules import Policy
 from nodetopo.deviceplugin.settings import Strategy
@@ -43,16 +45,15 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 # Placement: the policy of each resource.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementPolicies:
+class PlacementPolicies(Struct, frozen=True, kw_only=True):
     """Which policy serves which resource."""
 
     usual: Policy = Policy.BEST  # for every resource that *special* does not name
     # By resource name.
-    special: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY, hash=False)
+    special: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY)
     # By the beginning of a resource name, where *special* does not name it; the longest beginning
     # counts.
-    families: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY, hash=False)
+    families: Mapping[str, Policy] = field(default_factory=lambda: _EMPTY)
 
     def policy(self, resource: str) -> Policy:
         """Return the policy of *resource*."""
@@ -112,12 +113,11 @@ def placement(value: object) -> PlacementPolicies:
 # Time-slicing: how many pods may share a GPU, by resource.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSlicing:
+class TimeSlicing(Struct, frozen=True, kw_only=True):
     """Which resources are offered several times."""
 
     # By resource name, 2 or more; a resource that is not in it is not shared.
-    replicas: Mapping[str, int] = field(default_factory=lambda: _EMPTY, hash=False)
+    replicas: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     is_renamed: bool = False  # a shared resource is offered as its name with :data:`SHARED_SUFFIX`
     # A container that requests two or more replicas is refused, because they would not give it more
     # of a GPU.
@@ -179,11 +179,11 @@ def time_slicing(value: object) -> TimeSlicing | None:
 # The classes of XIDs that an operator sets.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class XidClasses(Mapping[int, HealthClass]):
     """The class of each XID that differs from the daemon's own table; ascending."""
 
-    by_xid: Mapping[int, HealthClass] = field(default_factory=lambda: _EMPTY, hash=False)
+    by_xid: Mapping[int, HealthClass] = dataclasses.field(default_factory=lambda: _EMPTY)
 
     def __getitem__(self, xid: int) -> HealthClass:
         """Return the class of *xid*."""

@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 import structlog
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import AgentError, InputError
 from nodetopo.kernel.settings.declare import Settings, files, key, options
@@ -47,8 +48,7 @@ Apply = Callable[[Settings], None]
 """Puts settings in force; raises :class:`~nodetopo.errors.AgentError` and keeps those before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """The sources of the settings: flags and environment are fixed, files are reread."""
 
     # Returns the text of a file, or raises :class:`~nodetopo.errors.InputError`.

@@ -8,9 +8,11 @@ import os
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Model
 from nodetopo.deviceplugin.cdi import KIND, written_kind
@@ -58,8 +60,7 @@ a Service called ``nodetopo`` must not stop the daemon."""
 _CURE = "`nodetopo run --help` lists all settings"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(Struct, frozen=True, kw_only=True):
     """Settings, and the source of each value."""
 
     settings: Settings

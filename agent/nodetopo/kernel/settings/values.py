@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.cdi import checked_annotation_prefix
 from nodetopo.errors import InputError, closest
@@ -32,8 +33,7 @@ YES = ("true", "yes", "on", "1")
 NO = ("false", "no", "off", "0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """How a setting is read and explained."""
 
     read: Callable[[Any], Any]

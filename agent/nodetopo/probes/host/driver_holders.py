@@ -1,8 +1,9 @@
 """Which processes of the host have device nodes of the NVIDIA driver open."""
 
 import re
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from nodetopo.model.host import DriverHolder, DriverHolders, HostSettings
 from nodetopo.model.operator_labels import driver_claim

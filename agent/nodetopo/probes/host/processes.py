@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.formats.fields import dig, mappings
 from nodetopo.model.digits import is_digits
@@ -50,8 +51,7 @@ _INFINITY = 1 << 63
 """From here on a limit of an OCI specification is RLIM_INFINITY, all bits set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """One process."""
 
     pid: int
@@ -114,8 +114,7 @@ def peer_programs(processes: Iterable[Process]) -> tuple[str, ...]:
     return tuple(sorted({process.name for process in processes} & PEERS))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Limits that a runtime's configuration gives its containers."""
 
     memlock_bytes: int | None = None  # soft limit; −1 is unlimited, None is not stated

@@ -6,7 +6,6 @@ them.
 
 import re
 from collections.abc import Iterable
-from dataclasses import fields
 
 from nodetopo.model.digits import is_digits
 from nodetopo.model.hca import Hca
@@ -137,7 +136,7 @@ def read_host_settings(
         else FABRIC_MANAGER in {process.name for process in processes},
         peer_programs=None if processes is None else peer_programs(processes),
     )
-    is_empty = all(getattr(settings, field.name) is None for field in fields(settings))
+    is_empty = all(getattr(settings, name) is None for name in settings.__struct_fields__)
     return None if is_empty else settings, sys.issues + proc.issues + files.issues
 
 

@@ -9,12 +9,14 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from threading import Timer
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import AgentError, DecodeError, UnreadableError
 from nodetopo.formats.responses import EndlessError, body_of
@@ -72,8 +74,7 @@ RETRY_S = 300.0
 """Pause after a question that was not answered, mostly for lack of a right."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletApi:
+class KubeletApi(Struct, frozen=True, kw_only=True):
     """The kubelet at *url*, such as ``https://10.0.0.7:10250``."""
 
     url: str

@@ -6,9 +6,10 @@ start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.kubelet import KubeletSettings

@@ -18,9 +18,10 @@ Consequences, among others:
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.digits import is_digits
@@ -173,8 +174,7 @@ def _patched(document: Any, patch: Any) -> Any:
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Struct, frozen=True, kw_only=True):
     """One flag of the kubelet as given.
 
     Names and types: kubernetes v1.36.3 cmd/kubelet/app/options/options.go

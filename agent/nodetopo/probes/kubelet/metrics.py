@@ -8,7 +8,8 @@ version is in the same text (``kubernetes_build_info``).
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.kubelet import KubeletMetrics
@@ -31,8 +32,7 @@ _LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: [0-9]+)?")
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)",?')
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(Struct, frozen=True):
     """One line of the text format."""
 
     name: str

@@ -1,8 +1,9 @@
 """The processes on the machine that are a kubelet, or run one inside."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.model.digits import is_digits
 from nodetopo.probes.sysfs.files import Files
@@ -25,8 +26,7 @@ _RELEASE = re.compile(r"/(v1\.[0-9]{1,3}\.[0-9]{1,3})[-+/]")
 """RKE2 keeps its programs in ``/var/lib/rancher/rke2/data/v1.34.1-rke2r1-<hash>/bin``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletProcess:
+class KubeletProcess(Struct, frozen=True, kw_only=True):
     """One running kubelet."""
 
     pid: int

@@ -4,8 +4,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.probes.kubelet.file import UnusableError, below_root, exists, read_document, read_text
 from nodetopo.probes.kubelet.merge import Flag, flags_of, last
@@ -28,8 +30,7 @@ Where it is not seen, it is not mounted: it holds the cluster's token."""
 KUBEADM = Path("/var/lib/kubelet/config.yaml")
 
 
-@dataclass(frozen=True, slots=True)
-class UsualPlace:
+class UsualPlace(Struct, frozen=True):
     """A usual path of ``--config``, and the directory of drop-ins next to it."""
 
     config: str
@@ -65,8 +66,7 @@ _UNITS = ("etc/systemd/system/{}.service", "etc/systemd/system/{}-agent.service"
 """Where the installation script of k3s puts the command line that its process then hides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """The files of one kubelet's settings. Paths as the kubelet sees them."""
 
     config: Path | None = None

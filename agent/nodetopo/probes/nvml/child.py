@@ -1,4 +1,4 @@
-"""The process that calls NVML: ``python -m nodetopo.probes.nvml.child LIBRARY EVENTS``.
+"""The process that calls NVML: ``python -m nodetopo.probes.nvml LIBRARY EVENTS``.
 
 *LIBRARY* is a path, *EVENTS* the descriptor for events; either can be empty.
 
@@ -32,7 +32,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from nodetopo.errors import NvmlUnavailable
-from nodetopo.footprint import give_back, put_off
+from nodetopo.footprint import give_back
 from nodetopo.model.plain import to_plain
 from nodetopo.probes.nvml.events import EventListener
 from nodetopo.probes.nvml.library import load
@@ -40,16 +40,12 @@ from nodetopo.probes.nvml.reading import read_nvml, refresh_nvml
 from nodetopo.probes.nvml.record import NvmlReading
 from nodetopo.probes.nvml.recorder import Recorder
 
-DEFERRED = ("shutil", "subprocess", "tempfile")
-"""Imported by ``ctypes.util``, which pynvml imports to find a library elsewhere than on Linux."""
-
 GRACE_S = 2.0
 """How long a scan in progress can continue after the parent has closed our input."""
 
 
 def main() -> None:
     """Answer requests until the input ends."""
-    put_off(DEFERRED)
     library, events = sys.argv[1:]
     # Standard output is for replies only: a driver's prints go to standard error.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
@@ -127,7 +123,3 @@ def _requests() -> Iterator[str]:
     threading.Thread(target=read, daemon=True).start()
     while (line := lines.get()) is not None:
         yield line
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,10 @@ facts that change every second.
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import (
     FIRST_WITH_ROW_REMAPPING,

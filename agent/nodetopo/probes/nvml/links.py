@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import Gpu
 from nodetopo.model.nvlink import NvLink, PeerKind

@@ -10,8 +10,9 @@ the listener for events does (:mod:`nodetopo.probes.nvml.events`).
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.errors import NvmlUnavailable
 from nodetopo.model.gpu import Gpu

@@ -1,15 +1,16 @@
 """The NVML child's answers: records shared with its parent, which never calls NVML."""
 
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.gpu import ConfidentialCompute, Gpu
 from nodetopo.model.nvlink import NvLink, ReportedPair
 from nodetopo.model.probe_issue import ProbeIssue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlReading:
+class NvmlReading(Struct, frozen=True, kw_only=True):  # noqa: PLW1641 - nobody hashes one
     """The node as NVML reports it."""
 
     driver_version: str | None = None
@@ -23,10 +24,17 @@ class NvmlReading:
     pairs: tuple[ReportedPair, ...] = ()  # pairs of GPUs with any report by NVML
     # Refusals, probe ``nvml``, in the order of :func:`nodetopo.probes.nvml.session.in_order`.
     issues: tuple[ProbeIssue, ...] = ()
-    # Number of NVML calls; equal readings can have different numbers.
-    calls: int = field(default=0, compare=False)
+    calls: int = 0  # of NVML
     # The transcript of the calls; empty unless it was requested.
-    answers: str = field(default="", compare=False)
+    answers: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both say the same, whatever it cost to read."""
+        return isinstance(other, NvmlReading) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in self.__struct_fields__
+            if name not in ("calls", "answers")
+        )
 
 
 def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlReading:
@@ -49,7 +57,7 @@ def with_last_known(reading: NvmlReading, previous: NvmlReading | None) -> NvmlR
         elif now.uuid is not None:
             gpus.append(now)
         else:
-            values: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(Gpu)}
+            values: dict[str, Any] = {name: getattr(now, name) for name in Gpu.__struct_fields__}
             known = {name: value for name, value in values.items() if value is not None}
             gpus.append(replace(was, **known))
     return replace(reading, gpus=tuple(gpus))

@@ -1,15 +1,15 @@
 """Calls to NVML, one fact at a time, so that a refused call costs only one fact."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.model.probe_issue import ProbeIssue
 from nodetopo.probes.nvml import values
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The outcome of one call."""
 
     value: Any = None  # ``None`` if there is none

@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.backoff import Backoff
 from nodetopo.errors import NvmlUnavailable
@@ -350,7 +350,7 @@ class _Child:
         arguments = ("" if value is None else str(value) for value in (library, events))
         self._process = subprocess.Popen(
             # Without `site`, whose .pth files can import anything: our path has all directories.
-            [sys.executable, "-S", "-P", "-m", "nodetopo.probes.nvml.child", *arguments],
+            [sys.executable, "-S", "-P", "-m", "nodetopo.probes.nvml", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

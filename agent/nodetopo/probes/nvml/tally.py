@@ -1,7 +1,8 @@
 """Events merged by kind, so that a storm of them stays small."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.model.nvml_event import EventKind, NvmlEvent
 

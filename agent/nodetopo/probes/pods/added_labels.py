@@ -7,8 +7,9 @@ Rollouts v1alpha1.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 _JOB = ("job-name", "controller-uid", "batch.kubernetes.io/")
 _SET = ("controller-revision-hash", "statefulset.kubernetes.io/", "apps.kubernetes.io/")
@@ -38,8 +39,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Kind → the keys, or with a slash at the end the prefixes, of labels that its controller adds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedLabels:
+class AddedLabels(Struct, frozen=True, kw_only=True):
     """The labels that a controller adds to pods of one template."""
 
     # Those whose values follow from the manifest.

@@ -6,9 +6,10 @@ checks these fields; what it would refuse matches nothing here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.formats.fields import Object, dig, mappings, text
 from nodetopo.probes.pods.added_labels import NOTHING_ADDED, AddedLabels
@@ -27,8 +28,7 @@ _OPERATORS: Mapping[str, Callable[[str | None, list[Any]], bool]] = MappingProxy
 """Of expressions of a label selector (apimachinery pkg/labels, Requirement.Matches)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
+class Company(Struct, frozen=True, kw_only=True):
     """What decides whether a pod shares its node."""
 
     namespace: str
@@ -76,8 +76,7 @@ class Company:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The pods that a term selects."""
 
     namespaces: list[Any]

@@ -7,9 +7,11 @@ counts only if all candidate cgroups agree on it.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.digits import is_digits
 from nodetopo.model.numa import CpuSet
@@ -68,8 +70,7 @@ def with_cgroups(sysfs: Root, pods: tuple[Pod, ...], uids: Uids | None = None) -
     return tuple(_with_cgroups(cgroups, directories, pod, uids or {}) for pod in pods)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDirectory:
+class PodDirectory(Struct, frozen=True, kw_only=True):
     """The directory of one pod."""
 
     qos_class: QosClass  # from its parent; a Guaranteed pod is directly below the root
@@ -77,16 +78,14 @@ class PodDirectory:
     containers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodDirectories:
+class PodDirectories(Struct, frozen=True, kw_only=True):
     """The directories of all pods."""
 
     by_uid: Mapping[str, PodDirectory]  # UID of the pod → its directory
     by_id: Mapping[str, tuple[str, str]]  # id of the container → UID of its pod, and its directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """The settings of one cgroup; None if unreadable."""
 
     cpuset: CpuSet | None

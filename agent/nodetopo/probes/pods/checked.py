@@ -13,8 +13,9 @@ ContainerRestartRules (on from 1.35) and RestartAllContainersOnContainerExits (f
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.fields import Object, count_at, flag_at, items, object_at, path_of, text_at
@@ -59,8 +60,7 @@ _JOB_COUNTS = ("parallelism", "completions", "backoffLimit")
 _CONTROLLER_COUNTS = ("replicas", "minReadySeconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """The API server's facts about one of its kinds."""
 
     api: str  # the ``apiVersion``

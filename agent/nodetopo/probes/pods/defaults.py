@@ -7,7 +7,9 @@ and ``DefaultPodLevelResources`` in pkg/api/pod/util.go, which runs after the ad
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.formats.fields import Object, amounts, items, object_at, text_at
 from nodetopo.model.kubernetes import Release
@@ -21,8 +23,7 @@ AFTERWARDS_SINCE: Release = (1, 37)
 """From which on pod-level resources are completed after the LimitRanges, once, limits included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class Defaults(Struct, frozen=True, kw_only=True):
     """The defaults of one LimitRange."""
 
     namespace: str

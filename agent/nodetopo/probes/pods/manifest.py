@@ -1,9 +1,11 @@
 """The pods that a manifest would create, as the API server would complete them."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError, InputError, closest
 from nodetopo.formats.document import load_all, repeated_keys
@@ -66,8 +68,7 @@ _SHOWN, _KINDS_SHOWN = 63, 3
 """Characters of a kind, and kinds, that a message repeats."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Planned:
+class _Planned(Struct, kw_only=True):
     """A pod that a document would create."""
 
     pod: Pod
@@ -78,8 +79,7 @@ class _Planned:
     company: Company  # which pods it shares a node with
 
 
-@dataclass(slots=True)
-class _Contents:
+class _Contents(Struct):
     """The content of the documents so far; the kinds without a pod in order."""
 
     pods: list[_Planned] = field(default_factory=list)
@@ -255,8 +255,7 @@ def _refuse_hidden_pods(document: Object, kind: str) -> None:
             waiting.extend(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class Template(Struct, frozen=True, kw_only=True):
     """A pod template, or the pod itself."""
 
     path: str  # where it is in the document
@@ -311,8 +310,7 @@ def _planned(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class _Step(Struct, frozen=True, kw_only=True):
     """One object on the way down to a template."""
 
     pattern: str  # its path with ``[]`` and ``{}``, as a :class:`TemplatePlace` writes it

@@ -3,8 +3,9 @@
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.fields import (
@@ -108,8 +109,7 @@ def _containers(annotations: Object, spec: Object, status: Object) -> Iterator[C
         yield _container(item, ContainerKind.APP, at, statuses, shared)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerStatus:
+class ContainerStatus(Struct, frozen=True, kw_only=True):
     """The status of one container."""
 
     id: str | None = None  # as its runtime names it; None unless it runs
@@ -122,8 +122,7 @@ ShmLimit = tuple[SharedMemory, int | None]
 """A container's content of ``/dev/shm``, and its limit in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSharedMemory:
+class PodSharedMemory(Struct, frozen=True):
     """A pod's volumes for ``/dev/shm``."""
 
     unmounted: ShmLimit = (SharedMemory.DEFAULT, None)  # for containers without a mount there

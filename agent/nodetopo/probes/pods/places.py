@@ -1,12 +1,12 @@
 """Where objects of each kind have their pod templates and the counts of their pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplatePlace:
+
+class TemplatePlace(Struct, frozen=True, kw_only=True):
     """The position of a kind's pod template.
 
     A path names fields from the document down; a trailing ``[]`` stands for each item of a list,

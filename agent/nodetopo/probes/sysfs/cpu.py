@@ -6,7 +6,8 @@ Documentation/ABI/testing/sysfs-devices-system-cpu and Documentation/admin-guide
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.numa import CpuSet, CpuTopology, Socket
 from nodetopo.model.probe_issue import ProbeIssue
@@ -148,8 +149,7 @@ def _governors(files: Files, online: CpuSet) -> tuple[str, ...]:
     return tuple(sorted(governor for governor in governors if governor))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuModel:
+class CpuModel(Struct, frozen=True, kw_only=True):
     """The CPU's make; ``None`` for facts that the architecture does not print."""
 
     vendor: str | None = None

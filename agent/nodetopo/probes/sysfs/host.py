@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.pci import PciAddress
 from nodetopo.model.probe_issue import ProbeIssue
@@ -30,8 +32,7 @@ PRODUCT_NAME = "class/dmi/id/product_name"
 """The machine's DMI name (kernel Documentation/ABI/testing/sysfs-class-dmi)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
+class Roots(Struct, frozen=True, kw_only=True):
     """Where the node's trees are seen from here."""
 
     sysfs: Path = Path("/sys")
@@ -39,8 +40,7 @@ class Roots:
     host: Path = Path("/")  # the host's root directory, for the kubelet's files
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(Struct, frozen=True, kw_only=True):
     """The GPUs on the PCI bus, which NVML's are joined with."""
 
     listed: tuple[PciAddress, ...] | None  # with any driver; ``None`` if no bus can be read

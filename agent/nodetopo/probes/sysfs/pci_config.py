@@ -12,7 +12,8 @@ The read-only resource (90h) is a list of keywords: two letters, a length of one
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.model.pci import BridgeKind
 
@@ -73,8 +74,7 @@ _KINDS = {
 """Device/port type, bits 7:4 of the PCI Express capabilities register."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Express:
+class Express(Struct, frozen=True, kw_only=True):
     """The PCI Express capability of a function."""
 
     kind: BridgeKind | None  # ``None`` unless it is a bridge
@@ -107,8 +107,7 @@ def bridge_kind(config: bytes) -> BridgeKind | None:
     return BridgeKind.PCI_BRIDGE if _is_conventional_bridge(config) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessControl:
+class AccessControl(Struct, frozen=True, kw_only=True):
     """The Access Control Services of a bridge: supported and enabled flags.
 
     Both are 0 for a bridge without the capability.

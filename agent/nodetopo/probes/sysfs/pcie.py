@@ -5,8 +5,9 @@ Files: kernel Documentation/ABI/testing/sysfs-bus-pci. Nothing here calls a driv
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from nodetopo.model.digits import is_digits
 from nodetopo.model.numa import CpuSet
@@ -77,8 +78,7 @@ _DRIVER_RECORD = 0
 _TEXT_BYTES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedFunction:
+class PlacedFunction(Struct, frozen=True, kw_only=True):
     """One PCI function."""
 
     address: PciAddress

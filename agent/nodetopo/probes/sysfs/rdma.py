@@ -6,8 +6,10 @@ Files: kernel Documentation/ABI/stable/sysfs-class-infiniband.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.hca import DataDirect, Hca, HcaKind, HcaPort, LinkLayer, NetDevice
 from nodetopo.model.pci import PciAddress
@@ -45,8 +47,7 @@ _PIECE = re.compile(r"([^0-9]+|(?=[0-9]))([0-9]{0,18})")
 _NUMBERED = re.compile(r"([a-z]+)([0-9]{1,9})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaReading:
+class RdmaReading(Struct, frozen=True, kw_only=True):
     """A node's RDMA devices; its parts as in the snapshot."""
 
     # As the kernel registered them; software devices last. Without any it is an empty tuple;

@@ -10,12 +10,13 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from errno import EINVAL, ENOTSUP, ESTALE
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 MAX_BYTES = 4 * 1024 * 1024
 """Most that is read of one file; `/proc/cpuinfo` of 512 CPUs is under 1 MiB."""
@@ -46,8 +47,7 @@ class Act(Enum):
     MODIFIED = "when it was last written to, in nanoseconds of the epoch"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A read that failed: the system's error number, or 0 for a place outside the root."""
 
     errno: int
@@ -225,8 +225,7 @@ class Memo:
         return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(Struct, frozen=True):
     """A result computed from files, and the files that it depends on."""
 
     inputs: object

@@ -1,6 +1,6 @@
 """The machine as designed: the reference for measurements."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.model.hca import ACTIVE, HcaPort
 from nodetopo.model.nvlink import P2pStatus, PeerAccess

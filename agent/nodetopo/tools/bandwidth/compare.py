@@ -6,8 +6,10 @@ so that a link with lost lanes causes a shortfall instead of a lower expectation
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import Measured, Operation
 from nodetopo.checks.engine import Report, Result, evaluate
@@ -54,8 +56,7 @@ NETWORK = ("RDM-001", "RDM-002", "RDM-003", "RDM-004", "RDM-005", "RDM-008", "GD
 """Those that count too where ranks of other hosts took part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """A figure and its expectation."""
 
     figure: Figure
@@ -73,16 +74,14 @@ class Compared:
         return self.host is not None and not _is_host(self.host, node)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """A check with the findings that name devices that fell short."""
 
     result: Result  # as of the whole node
     findings: tuple[Finding, ...]  # about these devices, or the node as a whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """All figures of a log, compared."""
 
     figures: tuple[Compared, ...]

@@ -1,7 +1,9 @@
 """An expectation: a figure or a range, in GB/s of 10^9 bytes one way, and where it is from."""
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.nvlink import Closeness
 from nodetopo.tools.bandwidth import published
@@ -15,8 +17,7 @@ class Gate(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(Struct, frozen=True, kw_only=True):
     """An expectation; without *low* there is none, for the *reason*."""
 
     # low, high: the range; equal for a figure

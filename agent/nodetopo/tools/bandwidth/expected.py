@@ -5,9 +5,10 @@ order NCCL's choices and are below real bandwidths. A node's bandwidth table tak
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.bandwidth import ring_bandwidth
 from nodetopo.allocation.facts import NVLINK_OF_ARCHITECTURE, Facts, facts

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.formats.pasted import unwrapped
 from nodetopo.model.digits import is_digits
@@ -36,8 +38,7 @@ class Kind(StrEnum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedGpu:
+class LoggedGpu(Struct, frozen=True, kw_only=True):
     """A GPU in a log."""
 
     place: int  # rank, or number in the log; numbers are CUDA's, not NVML's
@@ -53,8 +54,7 @@ class LoggedGpu:
         return f"GPU number {self.place}" if self.host is None else f"rank {self.place}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One measured figure."""
 
     test: str  # the tool's name of it
@@ -80,8 +80,7 @@ class Figure:
     lacks: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """A line of a log with an error or warning, or an unreadable line."""
 
     line: int
@@ -90,8 +89,7 @@ class Problem:
     is_missing: bool = False  # neither: the log lacks a result that the test had
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class Log(Struct, frozen=True, kw_only=True):
     """A log as read."""
 
     tool: str  # such as nccl-tests

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
+
+from msgspec import Struct, field
 
 from nodetopo.errors import InputError
 from nodetopo.tools.bandwidth.log import (
@@ -33,8 +34,7 @@ _MIN = 0.01
 """GB/s below which a cell is one of a device with itself, which is printed as 0."""
 
 
-@dataclass(slots=True)
-class Matrix:
+class Matrix(Struct):
     """A table of a log: rows by label, each as long as *columns*; ``None`` is N/A."""
 
     test: str

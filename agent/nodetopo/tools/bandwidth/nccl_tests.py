@@ -7,7 +7,8 @@ A GPU was ``[0x18]``, its bus alone, and is ``[0000:18:00]`` since 2.14.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.allocation.measured import Operation
 from nodetopo.errors import DecodeError, InputError
@@ -73,16 +74,14 @@ MOST_GAPS = 4
 """Missing ranks that a message names; of more it gives the number."""
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     line: int
     size: int
     busbw: float
     wrong: float
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """One start of a test."""
 
     name: str | None = None

@@ -6,7 +6,8 @@ and ``src/transport/nvls.cc``. NVLS, sums inside NVSwitches, came with NCCL 2.17
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.allocation.measured import Operation
 
@@ -43,8 +44,7 @@ def by_ratio(ratio: float | None, ranks: int) -> Operation | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class Columns(Struct, frozen=True, kw_only=True):
     """What the columns of a run's table tell of its operation.
 
     Before 2.13 each operation had its own: ``redop`` for those that reduce, and, empty, for
@@ -98,8 +98,7 @@ _HAS_NVLS = re.compile(r"NVLS multicast support is available|\b[1-9][0-9]? nvls 
 _EXPORTED = re.compile(r"\bexport\s")
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithms:
+class Algorithms(Struct, frozen=True):
     """What a log says about the choice of algorithms."""
 
     algo: str | None = None  # value of NCCL_ALGO; None if the log does not show it

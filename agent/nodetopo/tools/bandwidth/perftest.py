@@ -6,7 +6,8 @@ versions before March 2024 called ``MB/sec`` was MiB/sec, too.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.errors import InputError
 from nodetopo.model.digits import is_digits
@@ -62,8 +63,7 @@ _AVERAGE = re.compile(r"BW average\[")
 _TIMES = re.compile(r"t_avg\[usec\]")
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     test: str = "ib_bw"
     hca: str | None = None
     is_both_ways: bool = False
@@ -75,8 +75,7 @@ class _Run:
     is_latency: bool = False
 
 
-@dataclass(slots=True)
-class _Cuda:
+class _Cuda(Struct):
     """The GPU of a test, as the lines before it tell."""
 
     listed: dict[int, LoggedGpu] = field(default_factory=dict)

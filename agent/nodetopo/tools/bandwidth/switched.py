@@ -5,7 +5,8 @@ switches sum (NVLS), as the bus bandwidth counts bytes that then never travel.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.measured import Operation
 from nodetopo.model.gpu import Gpu

@@ -1,7 +1,8 @@
 """Measured figures as the node's bandwidth table, merged with the existing table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.allocation.measured import (
     HIGHEST_GB_S,
@@ -24,8 +25,7 @@ LONGEST_MACHINE = 200
 """Most characters of the description of a measurement."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """An entry that the merge replaced: GPU names, then GB/s before and after."""
 
     gpus: tuple[str, ...]
@@ -33,8 +33,7 @@ class Change:
     after: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Struct, frozen=True, kw_only=True):
     """A table to write, and its differences from the existing one."""
 
     document: Mapping[str, object]  # of JSON's own types

@@ -19,9 +19,10 @@ An archive is untrusted: :func:`unpack` writes nothing outside its root.
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError, InputError
 
@@ -36,8 +37,7 @@ _NUMBERED = re.compile(r"([^:]*[^:0-9])([0-9]+)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One name in the tree: a file if it has *content*, a link if *target*, else a directory."""
 
     path: str  # relative to the host's root, without leading slash

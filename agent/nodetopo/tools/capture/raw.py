@@ -6,10 +6,12 @@ there, and the names in listed directories.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import errorcode
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError, NvmlUnavailable
 from nodetopo.model.digits import is_digits
@@ -27,8 +29,7 @@ MAX_LINKS = 40
 """Followed on one path, as Linux does (MAXSYMLINKS)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawCapture:
+class RawCapture(Struct, frozen=True, kw_only=True):
     """A node as texts."""
 
     nvml: str  # for `probes.nvml.recorder`'s readers; a comment without NVML

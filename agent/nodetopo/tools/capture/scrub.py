@@ -6,10 +6,12 @@ what was equal stays equal.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pci import PciAddress
@@ -76,18 +78,15 @@ def _rewritten(scrub: Scrub, value: Any, rule: Any, around: Any) -> Any:
             if name is not None:
                 found[name] = _rewritten(scrub, item, of_value, key)
         return found
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct):
         kind = type(value).__name__
         return replace(
             value,
             **{
-                each.name: _rewritten(
-                    scrub,
-                    getattr(value, each.name),
-                    RULES.get(f"{kind}.{each.name}", replaced),
-                    value,
+                name: _rewritten(
+                    scrub, getattr(value, name), RULES.get(f"{kind}.{name}", replaced), value
                 )
-                for each in fields(value)
+                for name in value.__struct_fields__
             },
         )
     raise TypeError(f"no rule for a {type(value).__name__}")

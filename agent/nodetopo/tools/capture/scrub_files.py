@@ -7,10 +7,10 @@ whose step cannot read it, is left out, and the capture says so.
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
+from msgspec.structs import replace
 
 from nodetopo.formats.document import MAX_KUBELET_NODES, load
 from nodetopo.formats.yaml import KubernetesLoader

@@ -37,9 +37,9 @@ class Substitutes:
     # For names that are words: whole words of free text.
     names: dict[str, str] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)  # all substitutes
-    _table: dict[str, str] = field(default_factory=dict, init=False, repr=False)
-    _size: int = field(default=0, init=False, repr=False)  # originals when the table was made
-    _pattern: re.Pattern[str] = field(default=re.compile(""), init=False, repr=False)
+    _table: dict[str, str] = field(default_factory=dict, init=False)
+    _size: int = field(default=0, init=False)  # originals when the table was made
+    _pattern: re.Pattern[str] = field(default=re.compile(""), init=False)
 
     def of(self, kind: str, original: str) -> str:
         """Return the substitute of *original*, a new one at first sight.

@@ -5,8 +5,9 @@ a third of the whole objects. The daemon never lists, and has no permission to.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.components.labels.outputs.output import NOTHING, LabelOutput
 from nodetopo.errors import AgentError, ApiUnavailable, DecodeError
@@ -18,8 +19,7 @@ from nodetopo.tools.cluster.node import ClusterNode, cluster_node
 NODES = "/api/v1/nodes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class Cleaned(Struct, frozen=True, kw_only=True):
     """The labels removed from one output."""
 
     # output, place: identify the output
@@ -76,8 +76,7 @@ def cluster_nodes(connect: Connect, selector: str = "") -> Iterator[ClusterNode]
             raise ApiUnavailable(f"GET {connect().host}{NODES}: {name}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterObjects:
+class ClusterObjects(Struct, frozen=True, kw_only=True):
     """The objects of some kinds, such as schedulers' levels and gangs."""
 
     found: tuple[tuple[ObjectKind, Mapping[str, Any]], ...]

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.checks.rule import Missing
 from nodetopo.errors import InputError
@@ -14,8 +15,7 @@ from nodetopo.tools.cluster.node import ClusterNode
 # The levels that a scheduler was told about.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Struct, frozen=True, kw_only=True):
     """One list of levels."""
 
     name: str  # as people find it again: KAI Topology nvl72
@@ -34,8 +34,7 @@ class Topology:
 _GROUP = re.compile(r"(?P<size>[1-9][0-9]{0,5})(x(?P<gpus>[1-9][0-9]{0,2}))?@(?P<key>\S+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class Gang(Struct, frozen=True, kw_only=True):
     """A group that a scheduler places within one place of a level, or not at all."""
 
     name: str  # for people: Kueue Workload ml/train
@@ -65,8 +64,7 @@ def group(text: str) -> Gang:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, frozen=True, kw_only=True):
     """A cluster as seen through its API."""
 
     nodes: tuple[ClusterNode, ...]  # with GPUs, by name

@@ -1,8 +1,10 @@
 """The demands of the cluster's own objects on its levels."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.formats.fields import dig, full_name, mappings, text, whole
 from nodetopo.model.digits import is_digits
@@ -227,8 +229,7 @@ v0.19.2 workload_types.go; volcano.sh/apis v1.14.0 scheduling/v1beta1; LWS v0.9.
 leaderworkerset_types.go."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
+class Demands(Struct, frozen=True, kw_only=True):
     """Topologies and gangs of the schedulers' objects."""
 
     topologies: tuple[Topology, ...] = ()  # that name levels

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.errors import InputError
 from nodetopo.tools.cluster.node import ClusterNode
@@ -15,8 +16,7 @@ _TERM = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class Requirement(Struct, frozen=True, kw_only=True):
     """One term."""
 
     key: str
@@ -33,8 +33,7 @@ class Requirement:
         return is_so is not self.is_negated
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """Terms that must all hold; ``str()`` is the API's ``labelSelector``."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -66,8 +65,7 @@ def selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectKind:
+class ObjectKind(Struct, frozen=True, kw_only=True):
     """One kind of object."""
 
     name: str  # scheduler and kind, as people speak of it

@@ -8,8 +8,10 @@ cut an NVLink domain in two, it is left out.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.labels.levels import MAX_TIERS, PLATFORMS, REGION, ZONE, Platform
 from nodetopo.errors import InputError, NothingFound
@@ -60,8 +62,7 @@ def check_levels(keys: Sequence[str], max_key: int) -> None:
 # Values that make a scheduler take two places for one, or one place for two.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DotClash:
+class DotClash(Struct, frozen=True, kw_only=True):
     """Places that coincide for a scheduler that joins values with dots."""
 
     key: str  # of the level where they meet
@@ -69,8 +70,7 @@ class DotClash:
     paths: tuple[tuple[str, ...], ...]  # their values, broadest level first; two or more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedValue:
+class SharedValue(Struct, frozen=True, kw_only=True):
     """A value that occurs inside two or more places of the level above."""
 
     key: str
@@ -142,8 +142,7 @@ _NAMED = 5
 """Nodes that a remark names before it counts the rest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The levels of a topology."""
 
     keys: tuple[str, ...]  # broadest first; at least one

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 
@@ -52,8 +53,7 @@ def folded(names: Iterable[str]) -> str:
     return ",".join(sorted(parts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterNode:
+class ClusterNode(Struct, frozen=True, kw_only=True):
     """One Node object."""
 
     name: str  # of the object

@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.components.labels.levels import digest
 from nodetopo.formats.names import DNS_NAME
@@ -14,8 +15,7 @@ _DIGEST_LENGTH = 17
 """``x`` and 16 hex digits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelPlace:
+class LevelPlace(Struct, frozen=True, kw_only=True):
     """Nodes that share the values of a level and of all broader ones."""
 
     key: str  # of the level

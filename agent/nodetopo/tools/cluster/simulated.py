@@ -6,10 +6,12 @@ does, and asks nobody.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError, closest
 from nodetopo.formats.fields import Object
@@ -41,8 +43,7 @@ RUNAI_ID = "00000000-0000-4000-8000-000000000000"
 _ALLOCATED_AT = "2026-11-01T00:00:00Z"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rack:
+class Rack(Struct, frozen=True, kw_only=True):
     """Nodes of one machine at one place."""
 
     machine: str  # a bundled one
@@ -52,8 +53,7 @@ class Rack:
     unjoined: frozenset[str] = frozenset()  # nodes whose GPUs have not joined the fabric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A bundled cluster."""
 
     about: str  # for a list of clusters
@@ -116,13 +116,12 @@ def layout(name: str) -> tuple[str, Layout]:
     return wanted, LAYOUTS[wanted]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulatedCluster:
+class SimulatedCluster(Struct, frozen=True, kw_only=True, dict=True):
     """The API server of a bundled cluster; *prefix* is our labels' prefix."""
 
     name: str
     layout: Layout
-    label: Labeller = field(repr=False)
+    label: Labeller
     prefix: str
 
     def nodes(self, selector_text: str) -> tuple[ClusterNode, ...]:

@@ -1,8 +1,9 @@
 """One explained word."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Kind(StrEnum):
@@ -25,8 +26,7 @@ class Kind(StrEnum):
     METRIC = "metric"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One meaning of a word.
 
     Attributes:

@@ -9,8 +9,9 @@ follows NCCL's xml.cc and topo.cc.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.pasted import body

@@ -8,8 +8,10 @@ outer, so it is refused before anything behind it is read; NCCL's own parser kno
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from xml.parsers import expat
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.hca import DataDirect, Hca, HcaPort
@@ -64,8 +66,7 @@ _PEERS = (("0x068000", PeerKind.SWITCH), ("0x068001", PeerKind.CPU), ("0x03", Pe
 """Class of an NVLink's far end to its kind (topo.cc, ``kvDictPciClass``)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Element:
+class Element(Struct, frozen=True, kw_only=True):
     """One element; *at* is its place as a reader of the file would say it: ``cpu[0].pci[2]``."""
 
     tag: str
@@ -80,8 +81,7 @@ class Element:
         return next(self.every(tag), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreePlace:
+class TreePlace(Struct, frozen=True, kw_only=True):
     """The place of an element: its NUMA node, that node's CPUs, the switches above it."""
 
     numa_node: int | None
@@ -93,8 +93,7 @@ class TreePlace:
         return PciPath(root=None, hops=(*self.hops, address), is_collapsed=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundGpu:
+class FoundGpu(Struct, frozen=True, kw_only=True):
     """A GPU's ``pci`` element, and its ``gpu`` element where there is one."""
 
     address: PciAddress
@@ -103,8 +102,7 @@ class FoundGpu:
     gpu: Element | None
 
 
-@dataclass(slots=True)
-class Devices:
+class Devices(Struct):
     """The devices of a file, in its order."""
 
     gpus: dict[PciAddress, FoundGpu] = field(default_factory=dict)

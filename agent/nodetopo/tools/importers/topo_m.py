@@ -10,7 +10,8 @@ columns.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.errors import DecodeError
 from nodetopo.model.digits import is_digits
@@ -66,8 +67,7 @@ _NVLINK = re.compile(r"NV#\s+=")
 _NOTHING = ("N/A", "-")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegendEntry:
+class LegendEntry(Struct, frozen=True, kw_only=True):
     """One line of the NIC legend."""
 
     row: str

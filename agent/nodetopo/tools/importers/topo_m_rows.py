@@ -9,8 +9,10 @@ cannot be assigned to their columns.
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.pasted import unwrapped
@@ -70,8 +72,7 @@ _AFFINITY_COLUMNS = {
 """The header after CPU Affinity, and the resulting number of columns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One device's line: its cells, and the columns after them (none on a NIC's line)."""
 
     name: str
@@ -85,8 +86,7 @@ class Row:
     is_short: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """The columns in order, the rows of the first ones, and the text after the rows."""
 
     devices: tuple[str, ...]

@@ -1,8 +1,9 @@
 """The verdict on each line of another program's configuration, and their sum."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from nodetopo.kernel.settings.origin import Given
 
@@ -23,8 +24,7 @@ LOST = (Verdict.DIFFERS, Verdict.NOT_SUPPORTED)
 """Verdicts on lines whose effect is not kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """The verdict on one line."""
 
     file: str
@@ -42,8 +42,7 @@ class Finding:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-@dataclass(slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, kw_only=True):
     """The configuration that sets nodetopo up in the same way."""
 
     # Settings for every node, by NVIDIA's name: of the environment and of flags.
@@ -55,8 +54,7 @@ class Plan:
     components: set[str] = field(default_factory=set)  # of deploy/daemonset/components
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Everything that was found, in the order of the files and their lines."""
 
     findings: tuple[Finding, ...]

@@ -5,9 +5,10 @@ effect of a setting is the difference that it makes to :func:`effects.join`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin.settings import PluginSettings, Strategy, start_warnings
 from nodetopo.errors import InputError
@@ -52,8 +53,7 @@ _COMPONENTS: Mapping[str, tuple[tuple[Callable[[Any], bool], str], ...]] = Mappi
 """Components that a setting needs, by field: a test of the value, and the component."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One of NVIDIA's settings with its location."""
 
     # file, line, program, written: as in `Finding`

@@ -10,7 +10,8 @@ sriov-network-device-plugin ``README.md``; Project-HAMi/HAMi ``charts/hami`` and
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.formats.document import Value
 from nodetopo.tools.migrate import charts
@@ -27,8 +28,7 @@ PUBLISHED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """Another program, told by keys of its own."""
 
     program: str

@@ -1,7 +1,8 @@
 """Pods as the kubelet would have placed them on bundled machines, arranged by hand."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.alignment.record import Part, PodAlignment
@@ -82,7 +83,7 @@ def node(name: str = "dgx-h100", settings: KubeletSettings | None = STATIC) -> S
 def placed(snapshot: Snapshot, container: Container, **fields: object) -> Snapshot:
     """Return *snapshot* with one pod of one *container*."""
     pod = Pod(namespace="ml", name="job-0", qos_class="Guaranteed", containers=(container,))
-    return replace(snapshot, pods=(replace(pod, **fields),))  # type: ignore[arg-type]
+    return replace(snapshot, pods=(replace(pod, **fields),))
 
 
 def row(snapshot: Snapshot) -> PodAlignment:

@@ -1,8 +1,7 @@
 """Which GPUs and HCAs the devices of a container are, and on which NUMA nodes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.alignment.record import Alignment
 from nodetopo.model.gpu import Mig, MigInstance

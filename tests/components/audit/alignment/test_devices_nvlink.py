@@ -1,8 +1,7 @@
 """NVLink that makes GPUs of several NUMA nodes worth it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.alignment.record import Alignment, Part
 from nodetopo.model.numa import CpuSet

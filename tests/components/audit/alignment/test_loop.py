@@ -1,12 +1,13 @@
 """Measuring pods in the daemon: what is counted, what is told, and how often."""
 
+import dataclasses
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.audit.alignment.loop import LOOK_S, AlignmentLoop, MeasuredPods
@@ -44,13 +45,13 @@ SHARING = replace(
 )
 
 
-@dataclass
+@dataclasses.dataclass
 class Played:
     """A daemon whose kubelet has *pods*, or does not answer."""
 
     pods: tuple[Pod, ...] = ()
     is_silent: bool = False
-    posted: list[PodEvent] = field(default_factory=list)
+    posted: list[PodEvent] = dataclasses.field(default_factory=list)
     does_post: bool = True
 
     def __post_init__(self) -> None:

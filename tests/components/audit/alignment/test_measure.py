@@ -1,9 +1,9 @@
 """Measured alignment: what is arranged is what is measured."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.alignment.measure import MAX_DEVICES, MAX_ROWS, measured
 from nodetopo.components.audit.alignment.record import (
@@ -232,7 +232,7 @@ def test_shared_cpus_are_those_of_the_kubelets_state() -> None:
 
 @pytest.mark.parametrize("settings", [STATIC, None])
 def test_shared_cpus_that_nothing_tells_are_unknown(settings: object) -> None:
-    snapshot = replace(H100, kubelet=settings)  # type: ignore[arg-type]
+    snapshot = replace(H100, kubelet=settings)
     found = row(placed(snapshot, worker(H100, [0])))
     assert (found.cpus, found.verdict) == (None, Alignment.UNKNOWN)
     assert [one.what for one in found.missing] == ["CPUs of ml/job-0 container worker"]

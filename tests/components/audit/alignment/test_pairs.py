@@ -1,8 +1,7 @@
 """ALN-006: the GPUs of a container and its HCAs, pair by pair on the PCI bus."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.hca import Hca, HcaKind

@@ -1,8 +1,7 @@
 """The rules on what running pods really got."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import Gpu, Mig

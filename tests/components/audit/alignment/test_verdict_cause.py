@@ -1,8 +1,7 @@
 """Why something is apart: the rule that explains it, or a word."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit import catalogue
 from nodetopo.components.audit.alignment.record import Part

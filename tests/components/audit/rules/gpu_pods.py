@@ -1,8 +1,9 @@
 """What the tests of the rules on pods share: a pod with GPUs, and what becomes of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.host import HostSettings, RuntimeProcess

@@ -1,8 +1,7 @@
 """The rules on complexes beside their corpus entries: when they apply, and who else judges."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.gpu import NvidiaDriver

@@ -1,6 +1,6 @@
 """Rules that judge each device by itself: findings in order, and the devices not known."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.checks.inputs import no_adapters
 from nodetopo.checks.rule import Finding, Judgement, Missing, Rule, Severity, Skip, rule

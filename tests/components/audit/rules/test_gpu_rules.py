@@ -1,9 +1,9 @@
 """The rules on GPUs beside recovery actions: memory, clocks, settings."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import EccErrors, Gpu, Mig, RemappedRows, Virtualization
@@ -16,7 +16,7 @@ Change = Callable[[Gpu], Gpu]
 
 
 def change(**facts: object) -> Change:
-    return lambda gpu: replace(gpu, **facts)  # type: ignore[arg-type] # by name
+    return lambda gpu: replace(gpu, **facts)  # by name
 
 
 @pytest.mark.parametrize(

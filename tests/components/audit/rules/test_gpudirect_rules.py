@@ -1,8 +1,7 @@
 """The rules on RDMA to GPU memory: peermem or dma-buf, driver parameters, GDRCopy."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import ConfidentialCompute, Fabric, FabricState, NvidiaDriver

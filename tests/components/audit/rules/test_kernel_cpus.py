@@ -1,8 +1,7 @@
 """Frequency, idle states, isolated CPUs and interrupts."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.host import IdleState, Interrupts
@@ -16,7 +15,7 @@ from tests.components.audit.judge import HOST, SETTINGS, STATE, healthy, result
 def _scaling(governors: tuple[str, ...], drivers: object, preferences: object) -> Snapshot:
     whole = healthy()
     assert whole.cpu is not None
-    host = replace(HOST, frequency_drivers=drivers, energy_preferences=preferences)  # type: ignore[arg-type] # any part
+    host = replace(HOST, frequency_drivers=drivers, energy_preferences=preferences)  # any part
     return replace(whole, cpu=replace(whole.cpu, governors=governors), host=host)
 
 

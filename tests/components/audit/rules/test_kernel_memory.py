@@ -1,8 +1,7 @@
 """Swap, balancing, reclaim and huge pages."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.host import SwapArea
@@ -19,7 +18,7 @@ def _swapping(cgroup: int = 2, version: str | None = "v1.36.3", **settings: obje
     return replace(
         healthy(),
         host=replace(HOST, swaps=(AREA,), cgroup_version=cgroup),
-        kubelet=replace(CALM, **settings),  # type: ignore[arg-type] # by name
+        kubelet=replace(CALM, **settings),  # by name
         node_status=replace(NODE, kubelet_version=version),
     )
 

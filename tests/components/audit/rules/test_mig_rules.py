@@ -1,8 +1,7 @@
 """The rules on MIG: layouts that nobody can be given, and pods that ask for others."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.gpu import Gpu, Mig, MigInstance

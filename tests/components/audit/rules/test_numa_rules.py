@@ -1,8 +1,7 @@
 """The rules on NUMA nodes of HCAs, of GPU memory, and of sockets."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.hca import HcaKind
@@ -31,7 +30,7 @@ def test_a_software_device_has_no_node() -> None:
 
 @pytest.mark.parametrize(("part", "missing"), [("hcas", "HCAs"), ("numa_nodes", "NUMA nodes")])
 def test_unread_hcas_or_nodes_are_unknown(part: str, missing: str) -> None:
-    blind = replace(healthy(), **{part: None})  # type: ignore[arg-type]
+    blind = replace(healthy(), **{part: None})
     assert result("NUM-002", blind).missing == (missing,)
 
 

@@ -1,9 +1,9 @@
 """The rules on what NVLinks need to be of use: the fabric, peer access, channels, no repairs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import ConfidentialCompute, Fabric, FabricState, Mig, NvidiaDriver

@@ -1,10 +1,10 @@
 """The NVLink rules: what breaks them, what leaves them unknown, what is no fault."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import Mig, NvidiaDriver

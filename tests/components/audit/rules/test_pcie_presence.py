@@ -1,8 +1,7 @@
 """PCI-002 and PCI-010: GPUs that NVML does not list, and GPUs that are not on PCI."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.presence import ExpectedGpus, UnlistedGpu

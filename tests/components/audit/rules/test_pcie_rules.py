@@ -1,9 +1,9 @@
 """The rules on PCIe beside width and presence: slots, peer access, ACS, the IOMMU, payloads."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.gpu import ConfidentialCompute, Gpu
@@ -34,14 +34,14 @@ def with_port(name: str, **facts: object) -> Snapshot:
     port = port_of_gpu0(whole)
     return with_bridges(
         whole,
-        lambda it: replace(it, **facts) if it == port else it,  # type: ignore[arg-type] # by name
+        lambda it: replace(it, **facts) if it == port else it,  # by name
     )
 
 
 def function(**facts: object) -> Callable[[Gpu], Gpu]:
     return lambda gpu: replace(
         gpu,
-        function=replace(gpu.function or PciFunction(), **facts),  # type: ignore[arg-type] # by name
+        function=replace(gpu.function or PciFunction(), **facts),  # by name
     )
 
 

@@ -1,9 +1,9 @@
 """PLG-001 to PLG-004: devices as the kubelet has them from plugins."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.kubelet_state import DeviceState, HeldDevices
 from nodetopo.model.node import NodeOffer, PlacedDevice

@@ -1,8 +1,7 @@
 """PLG-005, PLG-006: other programs that do the same work."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.host import HostSettings
 from nodetopo.model.snapshot import Snapshot

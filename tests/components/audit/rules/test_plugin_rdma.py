@@ -1,10 +1,10 @@
 """PLG-007 to PLG-011: what pods get of the HCAs that device plugins advertise."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.audit.rules.plugin_rdma import SHARED_PLUGIN

@@ -1,10 +1,10 @@
 """The rules on QoS: their wording, and where they must keep quiet."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.kubelet import KubeletSettings

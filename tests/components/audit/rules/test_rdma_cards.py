@@ -1,9 +1,9 @@
 """RDM-012 to RDM-016: HCAs open to programs, alike, and shared out among the GPUs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.hca import Hca, HcaKind, LinkLayer
@@ -27,7 +27,7 @@ def changed(change: Callable[[Hca], Hca], *names: str, machine: str = "dgx-h100"
 def ports(**facts: object) -> Callable[[Hca], Hca]:
     return lambda hca: replace(
         hca,
-        ports=tuple(replace(port, **facts) for port in hca.ports),  # type: ignore[arg-type] # by name
+        ports=tuple(replace(port, **facts) for port in hca.ports),  # by name
     )
 
 

@@ -1,9 +1,9 @@
 """The rules on RoCE: addresses that can be routed, and interfaces that carry whole packets."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.hca import Gid, Hca, HcaKind, HcaPort, LinkLayer

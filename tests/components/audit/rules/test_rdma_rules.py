@@ -1,9 +1,9 @@
 """The rules on HCAs beside port states: links, rates, distances, errors, device nodes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.hca import Hca, HcaKind, HcaPort
@@ -23,14 +23,14 @@ def with_first(change: Callable[[Hca], Hca], name: str = "dgx-h100") -> Snapshot
 def function(**facts: object) -> Callable[[Hca], Hca]:
     return lambda hca: replace(
         hca,
-        function=replace(hca.function or PciFunction(), **facts),  # type: ignore[arg-type] # by name
+        function=replace(hca.function or PciFunction(), **facts),  # by name
     )
 
 
 def port(**facts: object) -> Callable[[Hca], Hca]:
     def change(hca: Hca) -> Hca:
         ports: tuple[HcaPort, ...] = tuple(
-            replace(it, **facts)  # type: ignore[arg-type] # by name
+            replace(it, **facts)  # by name
             for it in hca.ports
         )
         return replace(hca, ports=ports)

@@ -1,9 +1,9 @@
 """Ports that may be down or bare: parts of others, spare ones, Amazon's, those of a bond."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.hca import Hca, HcaKind, NetDevice

@@ -1,8 +1,7 @@
 """Control groups, CDI, and limits of container runtimes."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.cdi import CdiSpec
@@ -17,7 +16,7 @@ CONTAINERD = RuntimeConfig(name="containerd", path="/etc/containerd/config.toml"
 
 
 def _with(**parts: object) -> Snapshot:
-    return replace(healthy(), host=replace(HOST, **parts))  # type: ignore[arg-type] # by name
+    return replace(healthy(), host=replace(HOST, **parts))  # by name
 
 
 def _spec(kind: str | None, driver: str | None = None) -> CdiSpec:
@@ -104,7 +103,7 @@ def test_what_a_driver_for_dra_hands_over_has_no_other_way() -> None:
 def _limited(memlock: int | None, files: int | None, **config: int) -> Snapshot:
     return _with(
         runtimes=(RuntimeProcess(name="containerd", memlock_bytes=memlock, open_files=files),),
-        runtime_configs=(replace(CONTAINERD, **config),),  # type: ignore[arg-type] # by name
+        runtime_configs=(replace(CONTAINERD, **config),),  # by name
     )
 
 

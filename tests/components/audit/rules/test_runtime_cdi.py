@@ -1,8 +1,7 @@
 """CDI specifications: which devices a runtime resolves, and whether it can apply the edits."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.machines.bundled import machine
@@ -22,7 +21,7 @@ OLD = "535.54.03"
 
 
 def _with(*specs: CdiSpec, **parts: object) -> Snapshot:
-    host = replace(HOST, cdi_specs=specs, **parts)  # type: ignore[arg-type] # by name
+    host = replace(HOST, cdi_specs=specs, **parts)  # by name
     return replace(healthy(), host=host)
 
 

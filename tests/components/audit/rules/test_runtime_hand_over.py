@@ -1,8 +1,7 @@
 """GPUs that a reload of systemd takes away: where a hook adds them, and systemd has the cgroups."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.cdi import CdiSpec
@@ -28,7 +27,7 @@ PASSED = (Verdict.PASS, None)
 
 def _with(config: RuntimeConfig = CONTAINERD, **parts: object) -> Snapshot:
     made = {"char_devices": False, "toolkit": LEGACY, "runtime_configs": (config,), **parts}
-    return replace(healthy(), host=replace(HOST, **made))  # type: ignore[arg-type] # by name
+    return replace(healthy(), host=replace(HOST, **made))  # by name
 
 
 def test_missing_links_are_found_with_how_gpus_get_there() -> None:

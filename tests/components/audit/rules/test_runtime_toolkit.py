@@ -1,8 +1,7 @@
 """NVIDIA's container toolkit, and the runtime of pods."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.cdi import CdiSpec

@@ -1,8 +1,10 @@
 """A node of a few GPUs to which things happen, one after another, by a clock that tests move."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.ledger import after_events, after_look, after_time, view
 from nodetopo.components.gpus.health.rules import HealthRules
@@ -77,13 +79,13 @@ def trouble(kind: NvmlTrouble, failures: int = 1, code: int | None = None) -> Nv
     return NvmlStatus(trouble=kind, failures=failures, code=code, cause="NVML said so")
 
 
-@dataclass
+@dataclasses.dataclass
 class Story:
     """The state after all that was told, and the clock."""
 
-    rules: HealthRules = field(default_factory=HealthRules)
+    rules: HealthRules = dataclasses.field(default_factory=HealthRules)
     now: float = 1000.0
-    state: HealthState = field(default_factory=lambda: HealthState(boot_id="one"))
+    state: HealthState = dataclasses.field(default_factory=lambda: HealthState(boot_id="one"))
 
     @property
     def view(self) -> HealthView:

@@ -1,11 +1,11 @@
 """Verdicts that an operator ends: which GPUs, on which conditions, and what comes back."""
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.health.clearing import ClearedGpu, ClearRequest

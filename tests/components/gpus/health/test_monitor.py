@@ -1,10 +1,10 @@
 """The watch: events from any thread, looks, the file, and what it costs."""
 
 import threading
-from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.monitor import MAX_NOTICES, UNNAMED, GpuHealthMonitor
 from nodetopo.components.gpus.health.rules import HealthRules

@@ -1,10 +1,10 @@
 """The watch and its file: verdicts outlive the process, and a person can end them."""
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from nodetopo.components.gpus.health.saved import decode, verdicts

@@ -1,9 +1,9 @@
 """Looks: what a scan shows of a GPU, and which evidence ends a verdict."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.model.gpu import EccErrors, RemappedRows

@@ -1,8 +1,7 @@
 """NVML as a whole: silence, refusals, other versions, nothing at all."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.saved import forgiven, resumed
 from nodetopo.model.nvml_event import NvmlTrouble

@@ -1,7 +1,7 @@
 """HCAs over time: when one turns Unhealthy, when it is back, and what people are told."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import pytest
@@ -45,15 +45,15 @@ def gone(presence: Presence) -> Mapping[str, HcaSighting]:
     return seen((), presence=presence)
 
 
-@dataclass
+@dataclasses.dataclass
 class Story:
     """One HCA, read every five seconds."""
 
     rules: HcaRules = RULES
     now: float = 1000.0
-    state: HcaState = field(default_factory=lambda: MappingProxyType({}))
-    told: list[Notice] = field(default_factory=list)
-    changes: list[float] = field(default_factory=list)
+    state: HcaState = dataclasses.field(default_factory=lambda: MappingProxyType({}))
+    told: list[Notice] = dataclasses.field(default_factory=list)
+    changes: list[float] = dataclasses.field(default_factory=list)
 
     def look(self, what: Mapping[str, HcaSighting], after_s: float = 5.0) -> "Story":
         """Take a reading *after_s* after the last one."""

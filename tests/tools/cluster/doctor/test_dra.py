@@ -1,6 +1,6 @@
 """What DRA drivers publish, judged over the cluster."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.dra import PCI_BUS_ID, PublishedDevice, PublishedPool

@@ -1,8 +1,7 @@
 """What the doctor says of gangs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Missing, Verdict
 from nodetopo.tools.cluster.cluster import Cluster, Gang, group

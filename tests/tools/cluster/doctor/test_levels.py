@@ -1,8 +1,7 @@
 """What the doctor says of levels."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.tools.cluster.cluster import Cluster, Topology

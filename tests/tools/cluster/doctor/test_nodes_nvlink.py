@@ -1,8 +1,7 @@
 """What the doctor says of labels that NVML contradicts."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.machines.bundled import machine

@@ -1,6 +1,6 @@
 """What the doctor says of label owners."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from tests.tools.cluster.examined import cluster, nodes, observed, result

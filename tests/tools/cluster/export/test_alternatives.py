@@ -1,10 +1,10 @@
 """What a claim's alternatives are worth, over every set of GPUs that may be free."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocator
 from nodetopo.machines import bundled

@@ -1,6 +1,6 @@
 """Machines of a cluster, from ResourceSlices."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.machines import bundled
 from nodetopo.model.dra import PublishedDevice

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from nodetopo.components.audit.alignment.record import NvlinkSpan
 from nodetopo.components.audit.rules.gpu_pods import is_gpu_resource
@@ -82,8 +83,7 @@ _NODE = re.compile("[0-9]{1,4}")
 Nodes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldGpu:
+class HeldGpu(Struct, frozen=True, kw_only=True):
     """A GPU that a container holds all or a part of.
 
     Attributes:
@@ -101,8 +101,7 @@ class HeldGpu:
     claim: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldHca:
+class HeldHca(Struct, frozen=True, kw_only=True):
     """An HCA that a container holds.
 
     Attributes:

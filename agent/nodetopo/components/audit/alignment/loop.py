@@ -2,10 +2,10 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.audit.alignment.measure import measured
 from nodetopo.components.audit.alignment.record import Alignment, PodAlignment
@@ -36,8 +36,7 @@ PodName = tuple[str, str, str | None]
 """Namespace, name and uid."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredPods:
+class MeasuredPods(Struct, frozen=True, kw_only=True):
     """How the pods are aligned.
 
     Attributes:

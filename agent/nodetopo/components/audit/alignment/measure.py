@@ -1,7 +1,8 @@
 """Measured alignment: the real placement of every running container with GPUs or HCAs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.components.audit.alignment.devices import DevicePlaces, HeldGpu, HeldHca, NvlinkSets
 from nodetopo.components.audit.alignment.record import (
@@ -78,8 +79,7 @@ def _unknown(pod: Pod, container: Container, what: str) -> PodAlignment:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     """The devices, CPUs and memory of a container."""
 
     gpus: Sequence[HeldGpu]

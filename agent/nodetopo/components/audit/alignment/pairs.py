@@ -5,7 +5,8 @@ where a GPU is given the HCA of its neighbour's switch.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import (
     because,
@@ -35,8 +36,7 @@ GOOD = Closeness.PXB
 NVIDIA/nccl v2.30.7-1 src/graph/paths.cc)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Which HCAs are near which GPUs; GPUs by index, HCAs by position.
 
     Attributes:
@@ -111,8 +111,7 @@ def pairs(snapshot: Snapshot) -> Judgement:
             yield from _judged(snapshot, pairs_of_node, holding)
 
 
-@dataclass(frozen=True, slots=True)
-class _Holding:
+class _Holding(Struct, frozen=True):
     """A container with GPUs and HCAs.
 
     Attributes:

@@ -1,8 +1,9 @@
 """The alignment of a running container: one row of the audit's table, and its CPUs and memory."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.model.numa import CpuSet
 from nodetopo.model.pod import Container, Pod, pool
@@ -19,8 +20,7 @@ MEMORY = "memory"
 """The kind of memory that is not huge pages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cpus:
+class Cpus(Struct, frozen=True, kw_only=True):
     """The CPUs of a container; ``None`` if unknown.
 
     Attributes:
@@ -34,8 +34,7 @@ class Cpus:
     nodes: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """The memory of a container; ``None`` if unknown.
 
     Attributes:
@@ -145,8 +144,7 @@ class NvlinkSpan(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """Why something is apart.
 
     Attributes:
@@ -158,8 +156,7 @@ class Cause:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class Apart(Struct, frozen=True, kw_only=True):
     """A misaligned part.
 
     Attributes:
@@ -173,16 +170,14 @@ class Apart:
     causes: tuple[Cause, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingInput:
+class MissingInput(Struct, frozen=True, kw_only=True):
     """An unknown input, in words; *part* is ``None`` if nothing is known."""
 
     part: Part | None
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodAlignment:
+class PodAlignment(Struct, frozen=True, kw_only=True):
     """A running container with GPUs or HCAs.
 
     NUMA nodes are ascending and only include nodes with CPUs; ``None`` if unknown.

@@ -7,9 +7,10 @@ has, more CPUs than the GPUs' nodes have, or no HCAs near the GPUs.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+
+from msgspec import Struct
 
 from nodetopo.components.audit.alignment.devices import DevicePlaces, HeldGpu, HeldHca, NvlinkSets
 from nodetopo.components.audit.alignment.record import (
@@ -129,8 +130,7 @@ KNOWN: tuple[Cause, ...] = (
 Causes = tuple[Cause, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explaining:
+class Explaining(Struct, frozen=True):
     """Explains the placement of a container."""
 
     pod: Pod
@@ -209,8 +209,7 @@ MAX_CHOICES = 1000
 Nodes = Collection[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """The best placement that a machine could give a container."""
 
     snapshot: Snapshot

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import (
     adapters,
@@ -36,8 +37,7 @@ _OVERRIDE = re.compile(r"([A-Za-z0-9_]{1,128}) *= *([A-Za-z0-9_]{1,128})")
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Harm:
+class Harm(Struct, frozen=True, kw_only=True):
     """A parameter, without ``NVreg_``, with harmful values.
 
     Attributes:

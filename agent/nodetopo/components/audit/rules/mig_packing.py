@@ -8,7 +8,8 @@ differ between products and drivers, shapes do not.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.components.audit.rules.pods.inputs import listed
 from nodetopo.model.gpu import Gpu, Virtualization
@@ -51,8 +52,7 @@ _OTHERS = re.compile(r"\b(RTX PRO 5000 Blackwell|RTX PRO 4500 Blackwell|Thor)\b"
 """Products that can be divided in a way that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The room of a GPU instance: memory slices, and the slices at which it can begin."""
 
     slices: int
@@ -75,8 +75,7 @@ _OF_FOUR: tuple[tuple[int, Shape], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(Struct, frozen=True):
     """How a GPU can be divided.
 
     Attributes:
@@ -89,8 +88,7 @@ class Geometry:
     memory_gib: float
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """A profile as a GPU has it.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Devices behind one PCIe switch, whose traffic need not go up to the CPU, and PCI-006."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import (
     because,
@@ -26,8 +27,7 @@ TRANSLATING = (IommuType.DMA, IommuType.DMA_FQ)
 sysfs-kernel-iommu_groups)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """A GPU, an HCA, or a Data Direct function.
 
     Attributes:

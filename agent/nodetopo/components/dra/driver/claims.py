@@ -4,9 +4,10 @@ Source of the fields: k8s.io/api v0.36 ``resource/v1`` types.go (ResourceClaimSt
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from nodetopo.errors import ApiUnavailable, InputError
 from nodetopo.formats.fields import Object, dig, mappings, text
@@ -15,8 +16,7 @@ from nodetopo.kubeapi.client import NOT_FOUND
 from nodetopo.model.dra import API, DRIVER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimReference:
+class ClaimReference(Struct, frozen=True, kw_only=True):
     """A ResourceClaim as the kubelet names it."""
 
     uid: str
@@ -27,8 +27,7 @@ class ClaimReference:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatedDevice:
+class AllocatedDevice(Struct, frozen=True, kw_only=True):
     """One result of an allocation."""
 
     request: str  # of the claim; request/subrequest if it had alternatives

@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodetopo.deviceplugin import sockets
 from nodetopo.deviceplugin.state_file import StateFile
@@ -28,8 +29,7 @@ LOCK_S = 5.0
 POLL_S = 0.01
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDevice:
+class PreparedDevice(Struct, frozen=True, kw_only=True):
     """A device of a prepared claim."""
 
     request: str
@@ -42,8 +42,7 @@ class PreparedDevice:
     is_admin: bool = False  # for administration, alongside other users of the device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedClaim:
+class PreparedClaim(Struct, frozen=True, kw_only=True):
     """A claim that containers can use, with its devices in the allocation's order."""
 
     uid: str
@@ -52,8 +51,7 @@ class PreparedClaim:
     devices: tuple[PreparedDevice, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedClaims:
+class SavedClaims(Struct, frozen=True, kw_only=True):
     """The content of the file."""
 
     claims: tuple[PreparedClaim, ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Condition, Lock
 from time import time
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import Any, TypeAlias
 
 import grpc
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.dra.driver.claims import ClaimReference
 from nodetopo.components.dra.driver.pb import dra_health_pb2, dra_health_v1_pb2
@@ -122,8 +122,7 @@ class DraServicer(service.DRAPluginServicer):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceVerdict:
+class DeviceVerdict(Struct, frozen=True, kw_only=True):
     """The health of one device; *message* is for a person, empty for a sound one."""
 
     is_healthy: bool

@@ -12,12 +12,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any, TypeVar
 
 import structlog
+from msgspec import Struct
 
 from nodetopo.components.gpus.health.clearing import ClearedGpu, ClearRequest
 from nodetopo.components.gpus.health.monitor import GpuHealthMonitor
@@ -52,8 +52,7 @@ _LONGEST = 1000
 _Record = TypeVar("_Record")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearAnswer:
+class ClearAnswer(Struct, frozen=True, kw_only=True):
     """The answer of one daemon: either *gpus* or a *problem*."""
 
     gpus: Annotated[tuple[ClearedGpu, ...], Count(0, MAX_GPUS)] = ()  # those that the request named

@@ -5,9 +5,11 @@ fault that the GPU still reports never disappears, not even for a moment.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.ledger import after_look, said, view, worst
 from nodetopo.components.gpus.health.rules import HealthRules
@@ -30,8 +32,7 @@ LEAST_PREFIX = 4
 error for ``GPU1``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearRequest:
+class ClearRequest(Struct, frozen=True, kw_only=True):
     """A request to end the verdicts on GPUs."""
 
     # Names: index, ``GPU3``, UUID or its beginning, PCI address, or :data:`EVERY`.
@@ -40,8 +41,7 @@ class ClearRequest:
     is_confirmed: bool = False  # the operator confirmed what a mistake would make expensive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidFault:
+class SaidFault(Struct, frozen=True, kw_only=True):
     """A fault for a person."""
 
     reason: str
@@ -49,8 +49,7 @@ class SaidFault:
     said: str  # with its way of healing, as a sentence without its full stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearedGpu:
+class ClearedGpu(Struct, frozen=True, kw_only=True):
     """One GPU before and after a request."""
 
     uuid: str  # :attr:`nodetopo.model.gpu.Gpu.id`
@@ -66,8 +65,7 @@ class ClearedGpu:
         return self.uuid if self.name is None else f"{self.name} ({self.uuid})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clearing:
+class Clearing(Struct, frozen=True, kw_only=True):
     """The effect of one request."""
 
     state: HealthState  # the state to go on with, before the scan counts

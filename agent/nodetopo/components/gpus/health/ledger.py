@@ -4,8 +4,9 @@ Every step is a function of a state and an observation; nothing here reads a clo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.reported import with_event, with_fault
 from nodetopo.components.gpus.health.rules import HealthRules

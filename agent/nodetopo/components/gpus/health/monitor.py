@@ -4,7 +4,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.clearing import (
     ClearedGpu,
@@ -46,8 +48,7 @@ _NOTHING = HealthState()
 """Needs no file."""
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     """A request to clear GPUs, until a scan that began after it."""
 
     request: ClearRequest

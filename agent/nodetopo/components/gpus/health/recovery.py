@@ -5,8 +5,9 @@ header. Meanings: NVIDIA GPU Memory Error Management, "Error recovery and respon
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from nodetopo.model.gpu_health import HealthClass
 
@@ -14,8 +15,7 @@ NONE = 0
 """New work can start at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryAction:
+class RecoveryAction(Struct, frozen=True, kw_only=True):
     """A recovery action that the driver can request."""
 
     number: int

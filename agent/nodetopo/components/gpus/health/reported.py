@@ -1,7 +1,8 @@
 """Faults from events, which stay until evidence ends them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.components.gpus.health.state import MAX_FAULTS, RANK, Fault, GpuRecord, Heal, Window

@@ -1,14 +1,14 @@
 """How GPUs are judged: the numbers of the protocol, and an operator's own classes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.xid import xid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthRules:
+class HealthRules(Struct, frozen=True, kw_only=True):
     """All that can be tuned; times in seconds."""
 
     # An operator's class for single XIDs, before the table's; ``app`` ignores one.

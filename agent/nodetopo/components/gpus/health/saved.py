@@ -1,9 +1,10 @@
 """The health state as a saved document, and the part that a new process keeps."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from math import nextafter
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.reported import with_fault
 from nodetopo.components.gpus.health.state import (

@@ -5,8 +5,10 @@ good or bad.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.recovery import NONE, recovery_action
 from nodetopo.components.gpus.health.reported import kept
@@ -31,8 +33,7 @@ LANES = "PcieLanesMissing"
 and says nothing about other faults: they heal meanwhile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """A GPU in one snapshot."""
 
     gpu: Gpu | None  # NVML's facts; ``None`` without a reading that lists the GPU

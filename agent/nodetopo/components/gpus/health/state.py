@@ -4,8 +4,9 @@ All times are seconds of the monotonic clock, valid only within one boot.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from nodetopo.model.gpu_health import HealthClass
 from nodetopo.model.nvml_event import NvmlTrouble
@@ -38,8 +39,7 @@ class Heal(StrEnum):
     """An operator's word."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """A fault of a GPU."""
 
     reason: str  # CamelCase, unique in its GPU
@@ -59,8 +59,7 @@ class Fault:
         return RANK[self.kind] > RANK[HealthClass.DEGRADED]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """The last occurrences of one XID on one GPU."""
 
     xid: int
@@ -68,8 +67,7 @@ class Window:
     repeats: tuple[float, ...] = ()  # the occurrences that count as repeated, oldest first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRecord:
+class GpuRecord(Struct, frozen=True, kw_only=True):
     """One GPU."""
 
     name: str | None = None  # ``GPU<index>``; ``None`` for a GPU known only from events
@@ -100,8 +98,7 @@ class GpuRecord:
         return self.reset_at is not None and self.reset_at > fault.last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvmlRecord:
+class NvmlRecord(Struct, frozen=True, kw_only=True):
     """The state of NVML as a whole."""
 
     # trouble, code, since: the problem and the time without readings; ``None`` without one.
@@ -119,8 +116,7 @@ class NvmlRecord:
     wants_fresh: bool = False  # a container restart is requested now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthState:
+class HealthState(Struct, frozen=True, kw_only=True):
     """Everything that verdicts rest on."""
 
     # The boot that the times belong to; ``None`` where the kernel did not say.

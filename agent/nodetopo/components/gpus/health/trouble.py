@@ -7,7 +7,7 @@ everything while jobs run on (NVIDIA/nvidia-container-toolkit #48). So GPUs keep
 their state for a while, a fresh container is requested, and only then do they count as unusable.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.rules import HealthRules
 from nodetopo.components.gpus.health.state import NvmlRecord

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import structlog
+from msgspec.structs import replace
 
 from nodetopo.components.labels.outputs.output import (
     NFD_FILE,

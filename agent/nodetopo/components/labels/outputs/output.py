@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from nodetopo.formats.names import DNS_NAME, PART
 
@@ -34,8 +35,7 @@ _VALUE = re.compile(f"({PART})?", re.ASCII)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredLabels:
+class DesiredLabels(Struct, frozen=True, kw_only=True):
     """The labels and annotations of a node, from one scan and one set of rules."""
 
     labels: Mapping[str, str] = field(default_factory=lambda: _NONE)  # value by key
@@ -49,8 +49,7 @@ NOTHING = DesiredLabels(annotations=_NONE)
 """For a node without anything of ours."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelChanges:
+class LabelChanges(Struct, frozen=True, kw_only=True):
     """The differences between an output and the desired labels; true if a write is needed."""
 
     added: Mapping[str, str] = field(default_factory=dict)  # missing labels

@@ -10,10 +10,12 @@ keeps falling.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.model.hca import ACTIVE, HcaPort
 from nodetopo.model.hca_health import HcaHealth, HcaHealthView
@@ -57,8 +59,7 @@ _SAID = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaSighting:
+class HcaSighting(Struct, frozen=True, kw_only=True):
     """One reading of one HCA."""
 
     name: str
@@ -69,16 +70,14 @@ class HcaSighting:
     is_silent: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaFault:
+class HcaFault(Struct, frozen=True, kw_only=True):
     """The reason for not handing out an HCA."""
 
     reason: str  # CamelCase
     said: str  # for a person, a sentence without full stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaRules:
+class HcaRules(Struct, frozen=True, kw_only=True):
     """The numbers of the protocol; times in seconds."""
 
     # How long a fault must last, over at least two readings, before the HCA is Unhealthy.
@@ -100,8 +99,7 @@ class HcaRules:
         return min(longest, least * (2 << (falls - self.flaps)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HcaRecord:
+class HcaRecord(Struct, frozen=True, kw_only=True):
     """One HCA."""
 
     name: str  # as last known

@@ -4,9 +4,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from nodetopo.components.gpus.health.monitor import MAX_NOTICES
 from nodetopo.components.rdma.health.hca import (

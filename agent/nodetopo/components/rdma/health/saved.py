@@ -5,10 +5,12 @@ by the same key, still lists one that is gone, and gives out none earlier than t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 from typing import Annotated
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.components.rdma.health.hca import HcaRecord, HcaState
 from nodetopo.model.hca import Hca
@@ -21,8 +23,7 @@ HCAS_FILE = "hcas.json"
 """Beside the health file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedHcas:
+class SavedHcas(Struct, frozen=True, kw_only=True):
     """What outlives the process."""
 
     # Lost ones included, without what every scan reads again.

@@ -1,10 +1,11 @@
 """The effect of NVIDIA's settings: translated settings, remarks, and refusals."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.rules import Policy
 from nodetopo.deviceplugin.host_files import exists

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
 
 from nodetopo.errors import InputError, closest
 from nodetopo.formats.names import DNS_NAME
@@ -58,8 +59,7 @@ Warn = Callable[[str], None]
 """Takes a warning."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvidiaFile:
+class NvidiaFile(Struct, frozen=True, kw_only=True):
     """The settings in NVIDIA's file."""
 
     given: Mapping[str, Given]  # by NVIDIA's name

@@ -1,8 +1,9 @@
 """Every setting of NVIDIA's device plugin: its names in the three sources, and its effect here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from nodetopo.kernel.settings.own import FALLBACKS
 
@@ -24,8 +25,7 @@ class ValueKind(Enum):
     RESOURCES = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
+class Name(Struct, frozen=True, kw_only=True):
     """A setting of NVIDIA's device plugin."""
 
     kind: ValueKind

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.allocation.allocator import Allocation, Allocator
 from nodetopo.allocation.explain import compared, names

@@ -1,9 +1,10 @@
 """ResourceClaims from the API server, and their explanations."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from nodetopo.allocation.score import Score
 from nodetopo.formats.fields import Object, dig, mappings, text, whole
@@ -30,8 +31,7 @@ class Verdict(StrEnum):
     """Nothing is allocated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """A device of a claim."""
 
     request: str  # without the alternative
@@ -41,8 +41,7 @@ class Given:
     published: PublishedDevice | None  # None if no slice has the device any longer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """A request of a claim."""
 
     name: str
@@ -57,8 +56,7 @@ class Request:
     capacity: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pools:
+class Pools(Struct, frozen=True, kw_only=True):
     """Known facts about pools, except their devices."""
 
     # Of the cluster; devices of incomplete pools are not allocated.
@@ -66,16 +64,14 @@ class Pools:
     unplaced: tuple[PublishedPool, ...] = ()  # whose reachable nodes are unknown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Set:
+class Set(Struct, frozen=True, kw_only=True):
     """A set of GPUs, and its score."""
 
     gpus: tuple[int, ...]
     score: Score
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lack:
+class Lack(Struct, frozen=True, kw_only=True):
     """Why a request cannot be met on one node."""
 
     node: str
@@ -96,8 +92,7 @@ class Lack:
         return self.free >= wanted and all(most >= wanted for most in self.largest.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explained(Struct, frozen=True, kw_only=True):
     """The explanation of a claim."""
 
     claim: str  # namespace/name

@@ -10,7 +10,8 @@ Deleted claims are unknown. Their devices count as free at this claim's allocati
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nodetopo.errors import DecodeError
 from nodetopo.formats.fields import Object, dig, full_name

@@ -1,7 +1,9 @@
 """Rules about gangs, and the largest gang that the cluster could hold."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Missing, Severity
 from nodetopo.model.digits import is_digits
@@ -30,8 +32,7 @@ _ANY = 10**_MAX_DIGITS
 """Stands for unlimited pods without GPUs on a node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Largest:
+class Largest(Struct, frozen=True, kw_only=True):
     """The place of a level that fits the most pods of a gang."""
 
     value: str | None  # of the level; None if no node has the level

@@ -11,10 +11,11 @@ that lower the total cost the most are added, until the list has eight or no add
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, islice
 from math import comb
+
+from msgspec import Struct
 
 from nodetopo.allocation.engines import engine_for
 from nodetopo.allocation.facts import facts
@@ -58,8 +59,7 @@ ROUNDS = 4
 """Times that the list is gone through once more to exchange alternatives for better ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
+class Alternative(Struct, frozen=True, kw_only=True):
     """*count* of the GPUs *among* (a mask of positions), equal in the attribute *match* if any."""
 
     count: int

@@ -7,8 +7,10 @@ numbers or lists (KEP-6072), and CEL that handles both came with lists. Nearness
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodetopo.allocation.masks import positions
 from nodetopo.errors import InputError
@@ -31,8 +33,7 @@ _CPU_IDS = (NUMA_NODE, "dra.cpu/numaNodeID", "dra.cpu/socketID")
 """Attributes that identify the CPU devices of a node, in order of preference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _Way(Struct, frozen=True, kw_only=True):
     """One way to get the GPUs of a claim."""
 
     name: str

@@ -1,6 +1,6 @@
 """The user's choices about claims."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.model.dra import DRIVER, NVIDIA_DRIVER
@@ -13,8 +13,7 @@ SINGLES, SETS = f"gpu.{DRIVER}", f"gpus.{DRIVER}"
 PLAIN = CLAIM_FORMS[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimOptions:
+class ClaimOptions(Struct, frozen=True, kw_only=True):
     """The user's choices about claims."""
 
     name: str = DEFAULT_NAME  # begins the name of every object

@@ -1,8 +1,9 @@
 """Topologies for schedulers, made from the labels of a cluster's nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError, closest
 from nodetopo.tools.cluster.export.kai import GROVE, KAI, RUNAI

@@ -1,7 +1,8 @@
 """A consumer of topologies: its limits, and the builder of its objects."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.components.labels.levels import REGION, ZONE
 from nodetopo.errors import InputError, NothingFound
@@ -21,8 +22,7 @@ def never(_options: ExportOptions) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """One consumer."""
 
     name: str  # in --for

@@ -18,8 +18,10 @@ Sources, with the versions in which an attribute came:
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.model.digits import is_digits
 from nodetopo.model.dra import (
@@ -57,8 +59,7 @@ releases.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drivers:
+class Drivers(Struct, frozen=True, kw_only=True):
     """Whose devices are claimed: of GPUs, and of NICs and CPUs where these are."""
 
     gpus: str = NVIDIA_DRIVER
@@ -66,15 +67,12 @@ class Drivers:
     cpus: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cpus:
+class Cpus(Struct, frozen=True, kw_only=True):
     """The CPUs published by their driver."""
 
     is_individual: bool = False  # each CPU is a device; else claims share devices of many CPUs
     # CPUs of each NUMA node; under None, devices without a NUMA node. Empty if unknown.
-    by_node: Mapping[int | None, int] = field(
-        default_factory=lambda: MappingProxyType({}), hash=False
-    )
+    by_node: Mapping[int | None, int] = field(default_factory=lambda: MappingProxyType({}))
     places: int = 0  # devices, or NUMA nodes if each CPU is a device; 0 if unknown
     largest: int = 0  # CPUs of the largest of them
 
@@ -84,8 +82,7 @@ class Cpus:
         return "individual" if self.is_individual else "grouped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class Offered(Struct, frozen=True, kw_only=True):
     """The attributes and features that claims can use for a shape."""
 
     # gpus, nics, cpus: attributes that all of these devices have

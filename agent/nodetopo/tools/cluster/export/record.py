@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from nodetopo.components.labels.rules import DEFAULT_PREFIX
 from nodetopo.errors import InputError
@@ -51,8 +52,7 @@ DEFAULT_NAME = "gpu-topology"
 """Of the object; short enough for all (Volcano's discovery takes 20 characters)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Struct, frozen=True, kw_only=True):
     """The user's choices about an export."""
 
     name: str = DEFAULT_NAME  # of the object; a lower-case DNS label, which every scheduler accepts
@@ -68,16 +68,14 @@ class ExportOptions:
     cluster_id: str | None = None  # Run:ai's UUID of the cluster
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """A sentence for the user, in addition to the export."""
 
     kind: Literal["warning", "note"]
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(Struct, frozen=True, kw_only=True):
     """The export for one scheduler."""
 
     # For the API server, in the order in which to create them.

@@ -8,9 +8,11 @@ alone.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nodetopo.model.codec import encode
 from nodetopo.model.digits import is_digits
@@ -37,8 +39,7 @@ _OWN = ("interconnect",)
 """The same for our labels, below their prefix."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """Machines that share claims."""
 
     name: str  # part of the names of its objects, unique among the shapes of a cluster

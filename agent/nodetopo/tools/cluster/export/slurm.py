@@ -4,8 +4,9 @@ As topology.yaml(5) and topology.conf(5) of Slurm 25.05 have it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.errors import InputError, NothingFound
 from nodetopo.tools.cluster.export.objects import Family
@@ -22,8 +23,7 @@ _TREE, _BLOCK = "conf-tree", "conf-block"
 _ROOT = "root"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Switch:
+class _Switch(Struct, frozen=True, kw_only=True):
     """A switch; its members are names of nodes if it is a leaf, of switches otherwise."""
 
     name: str
@@ -31,8 +31,7 @@ class _Switch:
     is_leaf: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blocks:
+class _Blocks(Struct, frozen=True, kw_only=True):
     """The blocks with their nodes, the size of the smallest, and the nodes outside of all."""
 
     by_name: dict[str, tuple[str, ...]]

@@ -1,7 +1,8 @@
 """The healthy node with other kubelet settings, and the findings of a rule as plain pairs."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.snapshot import Snapshot

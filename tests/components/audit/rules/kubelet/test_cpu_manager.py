@@ -1,9 +1,9 @@
 """KUB-002, KUB-014, KUB-015: the CPUs that the kubelet keeps for the system."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding
 from tests.components.audit.judge import healthy, result

@@ -1,8 +1,7 @@
 """KUB-011, KUB-012, KUB-013: options that give pods better CPUs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.model.numa import CpuSet, CpuTopology
 from nodetopo.model.snapshot import Snapshot

@@ -1,9 +1,9 @@
 """KUB-022, KUB-023: the state files against the settings and the machine."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding
 from nodetopo.model.kubelet_state import CpuState, MemoryBlock, MemoryState

@@ -1,9 +1,9 @@
 """KUB-030, KUB-031: keys of the kubelet's files without an effect, or with a surprising one."""
 
-from dataclasses import replace
 from difflib import SequenceMatcher
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.components.audit.rules.kubelet.files import NEAR, PLACEMENT

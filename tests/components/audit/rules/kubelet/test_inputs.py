@@ -1,8 +1,7 @@
 """How rules on the kubelet name settings, and read what it reads."""
 
-from dataclasses import fields, replace
-
 import pytest
+from msgspec.structs import fields, replace
 
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip
 from nodetopo.components.audit.rules.kubelet.inputs import (

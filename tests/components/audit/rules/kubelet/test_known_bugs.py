@@ -1,9 +1,9 @@
 """KUB-021: which releases have which bug, and on which nodes it matters."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.audit.rules.kubelet import known_bugs

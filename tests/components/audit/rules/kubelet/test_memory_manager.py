@@ -1,10 +1,10 @@
 """KUB-016, KUB-017, KUB-025: the memory that the kubelet keeps."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding
 from nodetopo.model.kubelet import ReservedMemory

@@ -1,9 +1,9 @@
 """KUB-009, KUB-010: options with which the kubelet does not start."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding
 from nodetopo.model.snapshot import Snapshot

@@ -1,9 +1,9 @@
 """KUB-024, KUB-029: settings on disk that are not in force, or never were."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Finding, Verdict
 from nodetopo.model.kubelet import KubeletSettings, ReservedMemory

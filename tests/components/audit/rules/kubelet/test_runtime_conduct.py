@@ -1,8 +1,7 @@
 """KUB-026, KUB-027, KUB-028: limits of pods, rights of the agent, rejections."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.kubelet import KubeletMetrics

@@ -1,8 +1,7 @@
 """KUB-018, KUB-019, KUB-020, KUB-021: numbers of NUMA nodes, and what releases make of them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.numa import CpuSet, NumaNode

@@ -1,10 +1,10 @@
 """KUB-032: GPUs and RDMA devices of one pod, which the policy wants from the same NUMA nodes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.admission.admit import admit
 from nodetopo.checks.rule import Verdict

@@ -1,8 +1,7 @@
 """KUB-005, KUB-006, KUB-007, KUB-008: what they cannot do without."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.components.audit.rules.kubelet.inputs import ATTRIBUTES
 from nodetopo.model.pod import AssignedDevices, Container, Pod

@@ -1,10 +1,10 @@
 """KUB-005, KUB-006, KUB-007, KUB-008: the Topology Manager's policy against pods with GPUs."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.components.audit.rules.kubelet.demand import most_on_one_node, width

@@ -1,8 +1,7 @@
 """RDMA, locked memory, shared memory and the host's identity for pods with GPUs."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Area, Verdict
 from nodetopo.components.audit.catalogue import AUDIT

@@ -1,8 +1,7 @@
 """POD-002 on NCCL_SOCKET_IFNAME: names of interfaces that a job in the host's network has."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.snapshot import Snapshot

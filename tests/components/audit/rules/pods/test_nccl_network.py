@@ -1,8 +1,7 @@
 """POD-002 on how far HCAs may be, on addresses and interfaces, and on the host's network."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.gpu import ConfidentialCompute, NvidiaDriver

@@ -1,9 +1,9 @@
 """POD-002 on ``NCCL_IB_HCA``: what a list of HCAs leaves NCCL of the node's."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.hca import Hca, HcaKind

@@ -1,9 +1,9 @@
 """POD-012, and of POD-002 a list of HCAs that leaves none of those that a container was given."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.pod import AssignedDevices, Container

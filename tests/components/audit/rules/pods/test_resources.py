@@ -1,8 +1,7 @@
 """Pods that see GPUs they were not given, or ask for what the node does not have."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Verdict
 from nodetopo.model.host import ContainerToolkit, HostSettings, RuntimeConfig

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
+
+from msgspec import Struct
 
 from nodetopo.checks.rule import Finding, Missing
 from nodetopo.components.audit.rules.gpu_pods import (
@@ -30,8 +31,7 @@ Places = tuple[tuple[int, ...], ...]
 """The NUMA nodes of each device of a resource."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Demand(Struct, frozen=True, kw_only=True):
     """Resources placed together: a container's, or with scope ``pod`` the pod's.
 
     Attributes:

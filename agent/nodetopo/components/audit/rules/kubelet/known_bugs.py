@@ -1,8 +1,9 @@
 """Bugs of kubelet releases that affect nodes with GPUs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import missing_gpus, missing_numa_nodes, no_gpus
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
@@ -45,8 +46,7 @@ _RESTARTS: dict[Release, tuple[int, int]] = {(1, 25): (10, 13), (1, 26): (5, 8),
 1.25.13, pkg/kubelet/cm/devicemanager/manager.go)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bug:
+class Bug(Struct, frozen=True, kw_only=True):
     """A bug of the kubelet.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import no_gpus
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, rule
@@ -37,8 +38,7 @@ MAX_NODES = "max-allowable-numa-nodes"
 CLOSEST = "prefer-closest-numa-nodes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """A policy option, and the first release at each level; ``None`` where it never had that level.
 
     Attributes:
@@ -53,8 +53,7 @@ class Option:
     stable: Release | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manager:
+class Manager(Struct, frozen=True, kw_only=True):
     """The options of a manager, and pairs that it does not take together.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Kubelet settings as remedies change them: a rule can judge the state that they lead to."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nodetopo.checks.rule import Cure
 from nodetopo.components.audit.rules.kubelet.inputs import amount, reserved_cpus, starting, version

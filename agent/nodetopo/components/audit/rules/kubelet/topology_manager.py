@@ -1,9 +1,10 @@
 """Rules on the Topology Manager: policy and scope against pods, and numbers of NUMA nodes."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import reduce
 from operator import and_
+
+from msgspec.structs import replace
 
 from nodetopo.checks.inputs import missing_numa_nodes, nothing_to_align
 from nodetopo.checks.rule import Finding, Judgement, Missing, Severity, Skip, rule

@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import listed as listed  # noqa: PLC0414 - its users are here
 from nodetopo.checks.rule import Missing
@@ -179,8 +180,7 @@ FAST_GBPS = 100
 _PART = re.compile(r"(?P<job>.+)-(?P<role>[a-z]+)-(?P<index>[0-9]{1,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A pod by its name, as the Training Operator and the MPI Operator name pods."""
 
     job: tuple[str, str]

@@ -6,7 +6,8 @@ Effects of values follow NVIDIA/nccl v2.30.7-1: ``src/transport/net_ib``, ``src/
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodetopo.checks.inputs import (
     adapters,
@@ -57,8 +58,7 @@ Remarks = Iterator[tuple[str, str]]
 """The observed and the expected value of a variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """One port in ``NCCL_IB_HCA``."""
 
     name: str
@@ -71,8 +71,7 @@ class _Entry:
         return self.port in (_ANY, port.number)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A list as NCCL reads it; one without entries names all HCAs."""
 
     entries: tuple[_Entry, ...]
@@ -181,8 +180,7 @@ LONGEST = 4096
 """Characters of a value that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedContainer:
+class PlacedContainer(Struct, frozen=True):
     """A container with GPUs, its pod and node: NCCL variables, and available hardware."""
 
     snapshot: Snapshot
