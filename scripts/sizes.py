@@ -143,12 +143,15 @@ def code_lines(text: str, tree: ast.Module) -> int:
 
 
 def _built_once(nodes: list[ast.AST]) -> int:
-    """Return how many dataclasses are built at one place: they carry data between two others."""
+    """Return how many records are built at one place: they carry data between two others."""
     records = {
         node.name
         for node in nodes
         if isinstance(node, ast.ClassDef)
-        and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        and any(
+            "dataclass" in ast.unparse(each) or ast.unparse(each) == "Struct"
+            for each in (*node.decorator_list, *node.bases)
+        )
     }
     built = Counter(
         node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
