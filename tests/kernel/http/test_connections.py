@@ -199,6 +199,38 @@ def test_at_the_limit_of_threads_probes_get_through(monkeypatch: pytest.MonkeyPa
             for path in ("/healthz", "/readyz"):
                 assert probe(server, path) == (200, "ok\n")
         assert server._connections.refused["deadline"] >= 3
+        # An answer that takes long would keep probes waiting.
+        assert fetch(server.url)[0] == 503
+
+
+def test_requests_that_share_an_answer_end_with_it_where_it_cannot_be_made() -> None:
+    is_asked, may_fail = threading.Event(), threading.Event()
+
+    def broken(_: module.Request) -> bytes:
+        is_asked.set()
+        may_fail.wait(TIMEOUT_S)
+        raise MemoryError
+
+    maker = module._Maker(broken, threading.Event())
+    request = module.Request(head=SCRAPE, is_local=True)
+    failed = list[type[BaseException]]()
+
+    def ask() -> None:
+        try:
+            maker.answer(request)
+        except MemoryError as error:
+            failed.append(type(error))
+
+    first = threading.Thread(target=ask)
+    first.start()
+    assert is_asked.wait(TIMEOUT_S)
+    sharing = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in sharing:
+        thread.start()
+    may_fail.set()
+    for thread in (first, *sharing):
+        thread.join(TIMEOUT_S)
+    assert failed == [MemoryError] * 4
 
 
 def test_headers_without_an_end_are_refused() -> None:

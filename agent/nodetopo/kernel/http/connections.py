@@ -43,8 +43,9 @@ RESTS = 3
 
 MOST_REST_S = 1.0
 
-HURRY_S = 1.0
-"""In place of :data:`DEADLINE_S` at the system's limit of threads, where clients take turns."""
+HURRY_S = 0.25
+"""In place of :data:`DEADLINE_S` at the system's limit of threads. Clients take turns there, and
+only probes are answered: the kubelet gives up before a longer answer to another is made."""
 
 RESERVED = 64
 """Descriptors that no connection takes: the kubelet's sockets, state files and a new NVML process
@@ -113,7 +114,11 @@ class _Maker:
                 with self._lock:
                     del self._waiting[request.answer_key]
                 began = time.monotonic()
-                shared.set_result(self._respond(request))
+                try:
+                    shared.set_result(self._respond(request))
+                except BaseException as error:
+                    shared.set_exception(error)  # or the others would wait for ever
+                    raise
                 ended = time.monotonic()
                 self._rests_until = ended + min(RESTS * (ended - began), MOST_REST_S)
         return shared.result()
@@ -127,6 +132,7 @@ class _Connection(Struct, eq=False):
     left_s: float = field(default_factory=lambda: DEADLINE_S)
     is_read: bool = False  # its request is complete
     is_made: bool = False  # its answer is being made
+    is_hurried: bool = False  # others wait until it has its answer
 
     def read(self) -> bytes | None:
         """Return the head of the request; ``None`` if it is too large."""
@@ -237,6 +243,7 @@ class Connections:
                     Thread(target=self._serve, args=[connection], name="http", daemon=True).start()
                 except RuntimeError:  # at the limit of threads, where probes still get through
                     connection.left_s = min(connection.left_s, HURRY_S)
+                    connection.is_hurried = True
                     self._serve(connection)
 
     def _admitted(self, client: socket.socket) -> _Connection | None:
@@ -293,7 +300,8 @@ class Connections:
         with self._lock:
             if connection not in self._open:
                 raise ConnectionError  # it made room for another
-            if not is_probe and sum(client.is_made for client in self._open) >= MOST_WAITING:
+            making = sum(client.is_made for client in self._open)
+            if not is_probe and (connection.is_hurried or making >= MOST_WAITING):
                 self._refuse("limit")
                 return _BUSY
             connection.is_made = True
