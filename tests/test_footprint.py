@@ -72,9 +72,7 @@ DAEMON_PACKAGES = {
     *("deviceplugin", "errors", "footprint", "formats", "kernel", "kubeapi", "machines", "model"),
     *("nccl", "outage", "pages", "probes", "rdma", "topology"),
 }
-DAEMON_COMMANDS = {
-    *("daemon", "files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")
-}
+DAEMON_COMMANDS = {*("files", "flags", "kubeconfig", "main", "output", "parser", "run", "settings")}
 """Modules of nodetopo.cli."""
 
 CHILD_MODULES = {

@@ -181,7 +181,7 @@ class Requesters:
             return
         with self._lock:
             if not self._has_listed:
-                self._take(before, self._records())
+                self._take(before, _containers(before), self._records())
 
     def around(self, resource: str, prefer: Prefer, answers: Answers) -> tuple[Prefer, Answers]:
         """Return *prefer* and *answers* of *resource*, with a requester during each call."""
@@ -212,10 +212,11 @@ class Requesters:
                 if records is not None and not required:
                     self.in_use = _held_in_all(records)
             else:
-                found = self._found(_containers(listed), records, resource, size)
+                pods = _containers(listed)
+                found = self._found(pods, records, resource, size)
                 if found.pod is not None:
                     self._asking = frozenset((found.pod,))
-                self._take(listed, records)
+                self._take(listed, pods, records)
             if left := self.in_use.get(resource):
                 self.in_use = {**self.in_use, resource: left.difference(available)}
             self._current = resource, found
@@ -454,9 +455,13 @@ class Requesters:
             or (None not in uids and uids[0] != uids[1])
         )
 
-    def _take(self, listed: Sequence[Pod], records: Records | None) -> None:
-        """Remember the pods *listed*; of those that they lack, the ones with devices."""
-        pods = _containers(listed)
+    def _take(
+        self,
+        listed: Sequence[Pod],
+        pods: Mapping[PodName, Containers],
+        records: Records | None,
+    ) -> None:
+        """Remember *pods*, the *listed* ones by name; of those they lack, the ones with devices."""
         for name in [name for name, has in self._known.items() if not _devices(has)]:
             del self._known[name]
         for name, containers in pods.items():

@@ -89,7 +89,7 @@ def from_plain(
     *,
     is_bounded: bool = True,
 ) -> _Record:
-    """Build a *record* (a dataclass of :mod:`nodetopo.model`) from JSON's types.
+    """Build a *record* (a class of :mod:`nodetopo.model`) from JSON's types.
 
     Unknown fields are named in *warnings*, prefixed by *at*.
 
@@ -125,7 +125,7 @@ def _record(record: Any, plain: Any, reading: _Reading, at: str) -> Any:
 
 @cache
 def _field_readers(record: Any) -> dict[str, tuple[_Reader, bool]]:
-    """Return for each field of a dataclass its reader and whether the field is required.
+    """Return for each field of a record its reader and whether the field is required.
 
     A type is taken as it stands in the class, so annotations of records must not be quoted.
     """

@@ -2,17 +2,10 @@
 
 import sys
 
-from nodetopo.footprint import put_off
+from nodetopo.footprint import DEFERRED, put_off
 
-DEFERRED = (
-    # ctypes.util imports them, which pynvml imports to find a library elsewhere than on Linux.
-    *("shutil", "subprocess", "tempfile"),
-    # msgspec imports them for what records alone do without.
-    *("msgspec._json_schema", "msgspec.inspect", "msgspec.json", "msgspec.msgpack"),
-    *("msgspec.toml", "msgspec.yaml"),
-)
-
-put_off(DEFERRED)
+# ctypes.util imports both, which pynvml imports to find a library elsewhere than on Linux.
+put_off((*DEFERRED, "subprocess", "tempfile"))
 sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # msgspec then takes typing
 
 from nodetopo.probes.nvml.child import main  # noqa: E402 - once the modules are put off

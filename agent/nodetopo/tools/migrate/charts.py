@@ -7,9 +7,10 @@ k8s-rdma-shared-dev-plugin ``README.md`` and ``pkg/types/types.go`` (2026-04).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from nodetopo.tools.migrate.findings import Verdict
 from nodetopo.tools.migrate.nvidia import PLUGIN
@@ -22,8 +23,7 @@ RDMA = "the RDMA shared device plugin"
 OTHER = "another program"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """The verdict on one key."""
 
     verdict: Verdict

@@ -1,11 +1,11 @@
 """Where the readers of all forms enter their findings, and the settings that are judged last."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
 import yaml
+from msgspec.structs import replace
 
 from nodetopo.errors import InputError, closest
 from nodetopo.formats.document import Value
@@ -98,7 +98,7 @@ class Ledger:
             rule = rule.off
         text = text_of(value)
         if text and text in rule.same:
-            rule = dataclasses.replace(rule, verdict=Verdict.SAME)
+            rule = replace(rule, verdict=Verdict.SAME)
         prefix = text_of(beside.get("resourcePrefix")) or "rdma"
         means = rule.means.replace("$value", text).replace("$resource", f"{prefix}/{text}")
         is_shown = has_value and isinstance(value.node, yaml.ScalarNode)
